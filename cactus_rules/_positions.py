@@ -1,0 +1,146 @@
+"""Reading drafted tokens: two numbers each, repaired where they make no sense, and a rule's answer.
+
+Shared by `accept`, `verify` and `output_law`, so that the support rule (cap = 0 where q_n = 0) and
+the safe policy's repairs exist once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntFlag
+
+from cactus_rules._arrays import Array, Namespace, asarray, float64, gather
+from cactus_rules._validate import sum_tolerance
+from cactus_rules.residual import residual_weights
+from cactus_rules.rules.base import Drafted, Numbers, Rule
+
+
+class Status(IntFlag):
+    """What the safe policy had to repair at a position; 0 is nothing."""
+
+    DRAFT_REPAIRED = 1
+    """A bad draft row or p_n was read as one-hot at the drafted token (exact for any proposal)."""
+    TOKEN_OUTSIDE = 2
+    """The drafted id is outside the vocabulary: rejected, the target drawn from."""
+    TARGET_REPAIRED = 4
+    """A bad target row: its finite argmax was emitted (token 0 if there is none)."""
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Drafted tokens with their numbers. All fields have the positions' shape `(...)`."""
+
+    p_n: Array
+    q_n: Array
+    token: Array
+    numbers: Numbers
+    one_hot: Array
+    status: Array
+
+
+def read_positions(
+    xp: Namespace, rule: Rule, draft: Array | None, target: Array, token: Array
+) -> Positions:
+    """Two numbers for every token `(...)` of rows `(..., V)`, and the rule's numbers for them.
+
+    `draft=None` is a one-hot draft. Never raises for data: see `Status`. Rows are touched as a
+    whole only by rules that read rows.
+    """
+    width = target.shape[-1]
+    inside = (token >= 0) & (token < width)
+    token = xp.where(inside, token, 0 * token)
+    highest = 1 + sum_tolerance(target.dtype, width)
+    q_n = gather(xp, target, token)
+    q_fine = (q_n >= 0) & (q_n <= highest)
+    q_n = xp.where(q_fine & inside, q_n, 0 * token)
+    if draft is None or rule.ignores_draft:
+        p_n, one_hot = 1.0 + 0 * q_n, token == token
+        p_fine = one_hot
+        numbers = rule.numbers(Drafted(xp, p_n, q_n, token, None, lambda: float64(xp, target)))
+    else:
+        p_n = gather(xp, draft, token)
+        p_fine = (p_n > 0) & (p_n <= 1 + sum_tolerance(draft.dtype, width)) | ~inside
+        if rule.reads == "rows":
+            p_fine = p_fine & xp.all((draft >= 0) & xp.isfinite(draft), axis=-1)
+        p_n, one_hot = xp.where(p_fine & inside, p_n, 1.0 + 0 * p_n), ~p_fine
+        numbers = _with_fallback(xp, rule, draft, target, p_n, q_n, token, one_hot)
+    cap = xp.where((q_n > 0) & (numbers.cap >= 0), numbers.cap + 0 * q_n, 0 * q_n)
+    numbers = Numbers(cap, numbers.scale, numbers.floor, numbers.floor_id)
+    status = (
+        _flag(xp, ~p_fine, Status.DRAFT_REPAIRED)
+        + _flag(xp, ~inside, Status.TOKEN_OUTSIDE)
+        + _flag(xp, ~q_fine & inside, Status.TARGET_REPAIRED)
+    )
+    return Positions(p_n, q_n, token, numbers, one_hot, status)
+
+
+def _with_fallback(
+    xp: Namespace,
+    rule: Rule,
+    draft: Array,
+    target: Array,
+    p_n: Array,
+    q_n: Array,
+    token: Array,
+    one_hot: Array,
+) -> Numbers:
+    """The rule's numbers, with the one-hot reading of it where the draft row is bad."""
+
+    def rows_of_target() -> Array:
+        return float64(xp, target)
+
+    def rows_of_draft() -> Array:
+        rows = float64(xp, draft)
+        return xp.where(one_hot[..., None], 1.0 / rows.shape[-1] + 0 * float64(xp, target), rows)
+
+    numbers = rule.numbers(Drafted(xp, p_n, q_n, token, rows_of_draft, rows_of_target))
+    if rule.reads != "rows":
+        return numbers
+    read = rule.numbers(Drafted(xp, p_n, q_n, token, None, rows_of_target))
+    scale = xp.where(one_hot, asarray(xp, read.scale, q_n) + 0 * q_n, numbers.scale + 0 * q_n)
+    return Numbers(xp.where(one_hot, read.cap, numbers.cap), scale, numbers.floor, numbers.floor_id)
+
+
+def _flag(xp: Namespace, condition: Array, flag: Status) -> Array:
+    return xp.astype(condition, xp.int64) * int(flag)
+
+
+def recovered_weights(
+    xp: Namespace, draft: Array | None, target: Array, at: Positions
+) -> tuple[Array, Array]:
+    """Weights `(..., V)` of the recovered token for one position per row, and the added status.
+
+    As `residual_weights`, with what the safe policy reads into bad rows: a bad target emits its
+    finite argmax, a bad draft row is one-hot, a token outside the vocabulary leaves the target.
+    """
+    q = float64(xp, target)
+    outside = (at.status & int(Status.TOKEN_OUTSIDE)) > 0
+    weights = residual_weights(xp, draft, target, at.token, at.numbers)
+    broken = 0 * at.token > 0
+    if draft is not None:
+        total = xp.sum(weights, axis=-1)
+        broken = at.one_hot | ~((total > 0) & xp.isfinite(total))
+        alone = residual_weights(xp, None, target, at.token, at.numbers)
+        weights = xp.where(broken[..., None], alone, weights)
+    weights = xp.where(outside[..., None], q, weights)
+    # A target that is one-hot at the rejected token leaves nothing but that token.
+    weights = xp.where((xp.sum(weights, axis=-1) > 0)[..., None], weights, q)
+    repaired, status = sane_target(xp, q)
+    weights = xp.where((status > 0)[..., None], repaired, weights)
+    read_as_one_hot = broken & ~outside & (status == 0)
+    return weights, status + _flag(xp, read_as_one_hot, Status.DRAFT_REPAIRED)
+
+
+def sane_target(xp: Namespace, q: Array) -> tuple[Array, Array]:
+    """Float64 target rows as they are, or one-hot at their finite argmax where bad, and the status."""
+    sane = xp.all((q >= 0) & xp.isfinite(q), axis=-1) & (xp.sum(q, axis=-1) > 0)
+    weights = xp.where(sane[..., None], q, finite_argmax(xp, q))
+    return weights, _flag(xp, ~sane, Status.TARGET_REPAIRED)
+
+
+def finite_argmax(xp: Namespace, rows: Array) -> Array:
+    """One-hot float64 rows at the largest finite entry, the lowest id among equals; 0 if none."""
+    usable = xp.isfinite(rows) & (rows >= 0)
+    best = xp.argmax(xp.where(usable, rows, xp.full_like(rows, -1.0)), axis=-1)
+    ids = xp.arange(rows.shape[-1], dtype=best.dtype, device=getattr(rows, "device", None))
+    return xp.astype(ids == best[..., None], xp.float64)

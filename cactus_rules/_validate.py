@@ -1,0 +1,109 @@
+"""Strict checks of rows, tokens and uniforms: errors that name the argument, the value, the remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cactus_rules._arrays import Array, Namespace
+
+_POLICIES = ("strict", "safe")
+
+
+def check_policy(policy: str | None, default: str) -> str:
+    """The policy to use, or ValueError."""
+    if policy is None:
+        return default
+    if policy not in _POLICIES:
+        raise ValueError(f"policy must be 'strict' or 'safe', got {policy!r}")
+    return policy
+
+
+def sum_tolerance(dtype: Any, width: int) -> float:
+    """How far the sum of a row of `width` probabilities may be off 1 by its dtype alone.
+
+    16 ulps for the rounding of entries that add up to 1, plus, below float64, a softmax that
+    accumulated in float32 (an ulp of float32 times the root of the width), plus flushed subnormals.
+    """
+    name = str(dtype).rsplit(".", maxsplit=1)[-1]
+    if name == "float64":
+        return 2.0**-26
+    eps, tiny = {"float32": (2.0**-23, 0.0), "float16": (2.0**-10, 2.0**-25)}.get(
+        name, (2.0**-7, 0.0)
+    )
+    return 16 * eps + width**0.5 * 2.0**-23 + width * tiny
+
+
+def check_rows(xp: Namespace, rows: Array, name: str, used: Array | None = None) -> None:
+    """ValueError unless every row `(..., V)` is a law; `used (...)` limits the check."""
+    fine = xp.isfinite(rows) & (rows >= 0)
+    ok = xp.all(fine, axis=-1)
+    if used is not None:
+        ok = ok | ~used
+    if not bool(xp.all(ok)):
+        at = _first(ok)
+        row = _to_list(rows[at] if at else rows)
+        i = next(i for i, x in enumerate(row) if not (np.isfinite(x) and x >= 0))
+        where = f"{name}[{', '.join(map(str, (*at, i)))}]"
+        raise ValueError(
+            f"{where} is {row[i]}: probabilities must be finite and >= 0; "
+            "pass softmax outputs, not logits, or policy='safe' to have bad rows repaired"
+        )
+    total = xp.sum(xp.astype(rows, xp.float64), axis=-1)
+    off = abs(total - 1) <= sum_tolerance(rows.dtype, rows.shape[-1])
+    if used is not None:
+        off = off | ~used
+    if not bool(xp.all(off)):
+        at = _first(off)
+        label = f"{name}[{', '.join(map(str, at))}]" if at else name
+        value = float(total[at] if at else total)
+        raise ValueError(
+            f"{label} sums to {value:.9g}, off 1 by more than {rows.dtype} explains: renormalise it "
+            "(p and q are the draft's and the target's probabilities after all sampling filters)"
+        )
+
+
+def check_drafted(xp: Namespace, p_n: Array, token: Array, used: Array | None, name: str) -> None:
+    """ValueError if a drafted token has draft probability 0: it cannot come from that row."""
+    ok = p_n > 0
+    if used is not None:
+        ok = ok | ~used
+    if not bool(xp.all(ok)):
+        at = _first(ok)
+        value = int(token[at] if at else token)
+        raise ValueError(
+            f"token {value} has probability 0 in {name}{list(at) or ''}, so it was not drawn from "
+            "it: pass the row that the token was sampled from (p is the draft, q the target; "
+            "check the order), or None for a one-hot draft"
+        )
+
+
+def check_tokens(xp: Namespace, token: Array, width: int, used: Array | None, name: str) -> None:
+    """ValueError if a token id lies outside the row."""
+    ok = (token >= 0) & (token < width)
+    if used is not None:
+        ok = ok | ~used
+    if not bool(xp.all(ok)):
+        at = _first(ok)
+        value = int(token[at] if at else token)
+        raise ValueError(
+            f"{name}{list(at) or ''} is {value}, outside the vocabulary of {width} tokens: "
+            "pad short drafts with -1 at their end, and drop ids that the target does not have"
+        )
+
+
+def check_uniforms(xp: Namespace, uniforms: Array, name: str = "uniforms") -> None:
+    """ValueError unless all uniforms are in [0, 1)."""
+    if not bool(xp.all((uniforms >= 0) & (uniforms < 1))):
+        raise ValueError(f"{name} must be in [0, 1): draw them with rng.random()")
+
+
+def _first(ok: Array) -> tuple[int, ...]:
+    """Index of the first False."""
+    flags = np.asarray(_to_list(ok))
+    return tuple(int(i) for i in np.argwhere(~flags)[0]) if flags.ndim else ()
+
+
+def _to_list(array: Array) -> Any:
+    return array.tolist() if hasattr(array, "tolist") else np.asarray(array).tolist()

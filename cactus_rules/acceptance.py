@@ -1,0 +1,164 @@
+"""`accept`: one drafted token (or a batch of them) against one rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cactus_rules import _validate
+from cactus_rules._arrays import Array, Namespace, asarray, gather, is_numpy, namespace, quiet
+from cactus_rules._positions import Positions, read_positions, recovered_weights
+from cactus_rules.residual import draw_index
+from cactus_rules.rules import Cactus, Rule
+from cactus_rules.sparse import Sparse, align
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """The decision on drafted tokens before any randomness: what `accept` returns.
+
+    Nothing of the size of the vocabulary is computed until `residual` or a rejecting `sample`.
+    """
+
+    probability: Array
+    """Of keeping the token, min(1, cap/p_n), float64 `(...)`."""
+    cap: Array
+    """The rule's cap, float64 `(...)`: the token is kept iff u p_n < cap."""
+    scale: Array
+    """The rule's scale, float64 `(...)`: a recovered token is drawn from max(scale q - p, 0)."""
+    status: Array
+    """`Status` bits `(...)`: what the safe policy repaired; 0 is nothing."""
+    ids: np.ndarray | None
+    """Token ids of the columns of `residual`, for `Sparse` rows; None for dense rows."""
+    _at: Positions = field(repr=False)
+    _rows: tuple[Namespace, Array | None, Array] = field(repr=False)
+
+    def decide(self, u: Array) -> Array:
+        """Whether to keep the token, for uniform numbers `u (...)` in [0, 1): u p_n < cap.
+
+        Raises:
+            ValueError: u outside [0, 1), for numpy rows.
+        """
+        if is_numpy(self._rows[0]):
+            _validate.check_uniforms(np, np.asarray(u), "u")
+        return u * self._at.p_n < self.cap
+
+    def residual(self) -> Array:
+        """The law of the recovered token after a rejection, float64 `(..., V)`, normalised."""
+        xp = self._rows[0]
+        weights = self._weights()
+        return weights / xp.sum(weights, axis=-1)[..., None]
+
+    def sample(self, rng: np.random.Generator) -> tuple[Array, Array]:
+        """(accepted, token): the drafted token, or one drawn from the residual."""
+        xp, _, target = self._rows
+        shape = tuple(self._at.token.shape)
+        accepted = self.decide(asarray(xp, rng.random(shape), target))
+        if is_numpy(xp) and np.all(accepted):
+            return accepted, self._named(self._at.token)
+        drawn = draw_index(xp, self._weights(), asarray(xp, rng.random(shape), target))
+        return accepted, self._named(xp.where(accepted, self._at.token, drawn))
+
+    def _weights(self) -> Array:
+        xp, draft, target = self._rows
+        with quiet(xp):
+            return recovered_weights(xp, draft, target, self._at)[0]
+
+    def _named(self, columns: Array) -> Array:
+        if self.ids is None:
+            return columns
+        return np.take_along_axis(self.ids, columns[..., None], axis=-1)[..., 0]
+
+
+def accept(
+    p: Array | Sparse | None,
+    q: Array | Sparse,
+    /,
+    token: Array,
+    delta: Any = None,
+    *,
+    rule: Rule | None = None,
+    policy: str | None = None,
+) -> Acceptance:
+    """Decide on drafted tokens by an acceptance rule; Cactus with the exact solver by default.
+
+    Args:
+        p: **draft** probabilities `(..., V)` that the token was really drawn from, after all
+            sampling filters; or None for a one-hot draft (n-gram, argmax). Many papers call it q.
+        q: **target** probabilities `(..., V)`, after the same kind of filters. Many call it p.
+        token: drafted token ids `(...)`.
+        delta: Cactus' budget in nats, a number or `(...)`; short for ``rule=Cactus(delta)``.
+        rule: any rule of this library, instead of `delta`.
+        policy: "strict" (default for numpy and `Sparse`) reads whole rows and raises ValueError for
+            bad data. "safe" (default for other arrays) reads p[token] and q[token] only, so that the
+            cost does not depend on V, and repairs: a bad p[token] is read as a one-hot draft, a bad
+            q[token] or a token outside the row has cap 0.
+
+    Returns:
+        An `Acceptance`. It holds no randomness: `.decide(u)` and `.sample(rng)` take it.
+
+    Raises:
+        ValueError: shapes that do not fit, bad parameters, and under "strict" bad data: entries
+            that are NaN, negative or infinite, sums off by more than the dtype explains, a token
+            outside the row or with p[token] = 0. Swapping p and q raises no error by itself.
+    """
+    if (rule is None) == (delta is None):
+        raise ValueError("give either delta (for Cactus) or rule=..., exactly one of them")
+    rule = Cactus(delta) if rule is None else rule
+    ids = None
+    if isinstance(q, Sparse) or isinstance(p, Sparse):
+        p, q, token, ids = _aligned(p, q, token)
+    xp = namespace(q) if p is None else namespace(p, q)
+    if is_numpy(xp):
+        q, p = np.asarray(q), None if p is None else np.asarray(p)
+    token = asarray(xp, token, q)
+    _check_shapes(xp, p, q, token)
+    policy = _validate.check_policy(policy, "strict" if is_numpy(xp) else "safe")
+    if policy == "strict":
+        _validate.check_tokens(xp, token, q.shape[-1], None, "token")
+        _validate.check_rows(xp, q, "q")
+        if p is not None:
+            _validate.check_rows(xp, p, "p")
+            _validate.check_drafted(xp, gather(xp, p, token), token, None, "p")
+    draft = None if rule.ignores_draft else p
+    with quiet(xp):
+        at = read_positions(xp, rule, draft, q, token)
+        ratio = at.numbers.cap / at.p_n
+        probability = xp.where(ratio < 1, ratio, 1.0 + 0 * at.p_n)
+        scale = asarray(xp, at.numbers.scale, q) + 0 * at.p_n
+    return Acceptance(probability, at.numbers.cap, scale, at.status, ids, at, (xp, draft, q))
+
+
+def _check_shapes(xp: Namespace, p: Array | None, q: Array, token: Array) -> None:
+    if q.ndim == 0 or (p is not None and (p.ndim == 0 or p.shape[-1] != q.shape[-1])):
+        shapes = f"p {None if p is None else tuple(p.shape)} and q {tuple(q.shape)}"
+        raise ValueError(
+            f"{shapes} must have the same last axis, the vocabulary: pad the shorter rows with zeros"
+        )
+    if not xp.isdtype(token.dtype, "integral"):
+        raise ValueError(f"token must hold integers, got dtype {token.dtype}")
+    for name, rows in (("p", p), ("q", q)):
+        if rows is None:
+            continue
+        if not xp.isdtype(rows.dtype, "real floating"):
+            raise ValueError(f"{name} must hold floats (probabilities), got dtype {rows.dtype}")
+        try:
+            np.broadcast_shapes(tuple(rows.shape[:-1]), tuple(token.shape))
+        except ValueError:
+            raise ValueError(
+                f"token {tuple(token.shape)} does not fit {name} {tuple(rows.shape)}: "
+                f"give one token per row, {tuple(rows.shape[:-1])}"
+            ) from None
+
+
+def _aligned(
+    p: Array | Sparse | None, q: Array | Sparse, token: Any
+) -> tuple[np.ndarray | None, np.ndarray, np.ndarray, np.ndarray]:
+    """Candidate lists as dense rows over their common ids, and the token as a column of these."""
+    if not isinstance(q, Sparse) or not (p is None or isinstance(p, Sparse)):
+        raise ValueError("p and q must both be Sparse or both be dense: use Sparse.from_dense")
+    tokens = np.broadcast_to(np.asarray(token), q.shape[:-1])
+    ids, draft, target, columns = align(p, q, tokens)
+    return draft, target, columns, ids

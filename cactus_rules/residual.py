@@ -1,0 +1,84 @@
+"""What is drawn after a rejection: max(scale q - p, 0) on the tokens above the floor."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from cactus_rules._arrays import Array, Namespace, asarray, float64, namespace
+from cactus_rules.rules.base import Numbers
+from cactus_rules.sparse import Sparse
+
+
+def residual_weights(
+    xp: Namespace, draft: Array | None, target: Array, token: Array, numbers: Numbers
+) -> Array:
+    """Unnormalised float64 weights `(..., V)` of the recovered token.
+
+    Args:
+        xp: the namespace of the rows.
+        draft: rows `(..., V)`, or None for a draft that is one-hot at `token`.
+        target: rows `(..., V)`.
+        token: the rejected tokens `(...)`.
+        numbers: the rule's numbers for them, `(...)`.
+
+    Where rounding has left nothing, the weights are the target without the rejected token.
+    """
+    q = float64(xp, target)
+    ids = _ids_like(xp, q)
+    rejected = ids == token[..., None]
+    scale = asarray(xp, numbers.scale, q)[..., None]
+    whole = scale == math.inf
+    scaled = xp.where(whole, q, xp.where(whole, 1.0 + 0 * scale, scale) * q)
+    p = xp.astype(rejected, xp.float64) if draft is None else float64(xp, draft)
+    surplus = scaled - xp.where(whole, 0 * q, p)
+    weights = (surplus + abs(surplus)) / 2
+    if numbers.floor is not None and numbers.floor_id is not None:
+        floor = asarray(xp, numbers.floor, q)[..., None]
+        floor_id = asarray(xp, numbers.floor_id, q)[..., None]
+        weights = xp.where((q > floor) | ((q == floor) & (ids <= floor_id)), weights, 0 * weights)
+    empty = xp.sum(weights, axis=-1)[..., None] == 0
+    return xp.where(empty, xp.where(rejected, 0 * q, q), weights)
+
+
+def draw_index(xp: Namespace, weights: Array, u: Array) -> Array:
+    """Inverse CDF in index order: the first i with C_i > u C_last, C = cumulative sums of weights.
+
+    Weights `(..., V)` in float64, non-negative and not all zero; u `(...)` in [0, 1). A token of
+    weight 0 is never drawn.
+    """
+    sums = xp.cumulative_sum(weights, axis=-1)
+    # u C_last < C_last for u <= 1 - 2^-53, so that the first such i exists.
+    u = xp.minimum(u, 1 - 2.0**-53 + 0 * u)
+    below = sums <= (u * sums[..., -1])[..., None]
+    return xp.sum(xp.astype(below, xp.int64), axis=-1)
+
+
+def draw(row: Array | Sparse, u: float) -> int:
+    """One token from a row of probabilities `(V,)`, or a candidate list, by inverse CDF in id order.
+
+    Args:
+        row: probabilities or weights, non-negative, not all zero.
+        u: uniform in [0, 1), from the caller.
+
+    Raises:
+        ValueError: a row with a negative or non-finite entry or without mass, or u outside [0, 1).
+    """
+    if isinstance(row, Sparse):
+        order = np.argsort(row.ids, stable=True)
+        return int(row.ids[order][draw(row.probs[order], u)])
+    xp = namespace(row)
+    weights = float64(xp, row)
+    if not 0 <= u < 1:
+        raise ValueError(f"u must be in [0, 1), got {u!r}: pass a fresh uniform number")
+    if not bool(xp.all(xp.isfinite(weights) & (weights >= 0))) or float(xp.sum(weights)) <= 0:
+        raise ValueError("row must be finite, non-negative and have mass: nothing to draw from")
+    return int(draw_index(xp, weights, asarray(xp, np.float64(u), weights)))
+
+
+def _ids_like(xp: Namespace, rows: Any) -> Array:
+    """0 .. V-1 on the device of the rows."""
+    device = getattr(rows, "device", None)
+    return xp.arange(rows.shape[-1], dtype=xp.int64, device=device)

@@ -1,0 +1,173 @@
+"""What a rule is: a small frozen record that computes two numbers, `cap` and `scale`.
+
+For a drafted token n with draft probability p_n and target probability q_n, every rule is
+
+    accept n            iff   u * p_n < cap
+    otherwise draw from       max(scale * q - p, 0), normalised, on the tokens with q >= floor
+
+To add a rule: write one file with one frozen dataclass here, and add a line to `rules.REGISTRY`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from cactus_rules._arrays import Array, Namespace
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a rule promises, and about which law.
+
+    `law` is "output" (the law of the emitted token, over drafted tokens and coins), "surrogate" (the
+    law that the rule would emit if this one token were always the draft) or None (no promise).
+    `divergence` names it, as D(law, target); `bound` is its value (nats where it has a unit), None
+    where it has no constant; `condition` says when it holds, in words.
+    """
+
+    law: Literal["output", "surrogate"] | None
+    divergence: str | None = None
+    bound: Any = None
+    condition: str = ""
+
+    def __str__(self) -> str:
+        """The promise on one line."""
+        if self.law is None:
+            return "none" + (f" ({self.condition})" if self.condition else "")
+        bound = self.bound
+        if isinstance(bound, np.ndarray):
+            bound = "per request"
+        elif isinstance(bound, float):
+            bound = f"{bound:.6g}"
+        text = f"{self.divergence}({self.law} law, target) <= {bound}"
+        return text + (f" ({self.condition})" if self.condition else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A rule's answer for one drafted token, elementwise over positions.
+
+    `floor` and `floor_id` restrict the draw after a rejection to the tokens with q > floor, or with
+    q = floor and an id up to floor_id (ties go to the lower id); None draws from the whole row.
+    """
+
+    cap: Array
+    scale: Array | float
+    floor: Array | None = None
+    floor_id: Array | None = None
+
+
+class Drafted:
+    """Drafted tokens as a rule sees them: two numbers each, and the rows only if it asks.
+
+    `p_n`, `q_n` (float64) and `token` (integers) have the shape of the positions. `draft` and
+    `target` are float64 rows whose leading axes broadcast against it. A one-hot draft (an n-gram, an
+    argmax) has p_n = 1 and no draft row: `one_hot` is True.
+    """
+
+    __slots__ = ("_draft", "_target", "one_hot", "p_n", "q_n", "token", "xp")
+
+    def __init__(
+        self,
+        xp: Namespace,
+        p_n: Array,
+        q_n: Array,
+        token: Array,
+        draft: Callable[[], Array] | None,
+        target: Callable[[], Array],
+    ) -> None:
+        """`draft` and `target` return the rows when called; `draft=None` means one-hot."""
+        self.xp, self.p_n, self.q_n, self.token = xp, p_n, q_n, token
+        self._draft, self._target = draft, target
+        self.one_hot = draft is None
+
+    @property
+    def draft(self) -> Array:
+        """The draft rows, `(..., V)`."""
+        if self._draft is None:
+            raise RuntimeError("a one-hot draft has no row: a rule must look at `one_hot` first")
+        return self._draft()
+
+    @property
+    def target(self) -> Array:
+        """The target rows, `(..., V)`."""
+        return self._target()
+
+
+class Rule(ABC):
+    """Base of all acceptance rules. Subclasses are frozen dataclasses; see the module's text.
+
+    Parameters may be arrays, one entry per request, wherever a call has several requests.
+    """
+
+    name: ClassVar[str]
+    reads: ClassVar[Literal["pair", "target", "rows"]] = "pair"
+    """What `numbers` touches: only p_n and q_n, the target's row, or both rows."""
+    ignores_draft: ClassVar[bool] = False
+    """Whether the draft's probabilities are read as one-hot at the drafted token."""
+    metered: ClassVar[bool] = False
+    """Whether log+(min(p, cap)/q) over emitted tokens bounds KL(output law || target)."""
+
+    @abstractmethod
+    def numbers(self, at: Drafted) -> Numbers:
+        """The two numbers for every drafted token of `at`."""
+
+    @property
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """What is promised, and about which law."""
+
+    def aligned(self) -> Self:
+        """The same rule with a trailing axis on array parameters, to broadcast over positions."""
+        arrays = {
+            field.name: value[..., None]
+            for field in dataclasses.fields(self)  # type: ignore[arg-type]
+            if getattr(value := getattr(self, field.name), "ndim", 0) > 0
+        }
+        return dataclasses.replace(self, **arrays) if arrays else self  # type: ignore[type-var]
+
+
+def parameter(
+    rule: Rule, name: str, low: float = -math.inf, high: float = math.inf, remedy: str = ""
+) -> None:
+    """Check a numeric parameter of a frozen record: a number or an array within [low, high].
+
+    Raises:
+        ValueError: naming the rule, the parameter, its value and the remedy.
+    """
+    value = getattr(rule, name)
+    if isinstance(value, (list, tuple)):
+        value = np.asarray(value, dtype=np.float64)
+        object.__setattr__(rule, name, value)
+    if isinstance(value, (float, int)) and not isinstance(value, bool):
+        fine = low <= value <= high
+    elif hasattr(value, "dtype"):
+        fine = (
+            bool(((value >= low) & (value <= high)).all()) if value.ndim else low <= value <= high
+        )
+    else:
+        fine = False
+    if not fine:
+        limits = f">= {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
+        raise ValueError(
+            f"{type(rule).__name__}: {name} must be a number or an array of numbers {limits}, "
+            f"got {value!r}" + (f": {remedy}" if remedy else "")
+        )
+
+
+def integer(rule: Rule, name: str, low: int) -> None:
+    """Check that a parameter of a frozen record is an integer (or an array of them) >= low."""
+    value = getattr(rule, name)
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole and getattr(getattr(value, "dtype", None), "kind", "-") not in "iu":
+        raise ValueError(
+            f"{type(rule).__name__}: {name} must be an integer >= {low}, got {value!r}"
+        )
+    parameter(rule, name, low)

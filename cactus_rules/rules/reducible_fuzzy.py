@@ -1,0 +1,58 @@
+"""Reducible fuzzy acceptance: take the draft where the two rows agree, else stay lossless."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from cactus_rules import divergences
+from cactus_rules.divergences import Divergence
+from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, parameter
+
+
+@dataclass(frozen=True)
+class ReducibleFuzzy(Rule):
+    """Take p as it is where D(p, q) <= threshold, else use the lossless rule [1, 2].
+
+    The output law is p or q, so its divergence is at most the threshold where p's support is inside
+    q's. It saves nothing by halves: just above the threshold it accepts no more than `Lossless`.
+
+    Args:
+        threshold: on D(p, q), in nats for KL; >= 0; 0 is lossless.
+        divergence: a name or a record of `cactus_rules.divergences`.
+
+    [1] arXiv 2502.20704 (fuzzy speculative decoding).
+    [2] arXiv 2607.08690 (the reducible form).
+    """
+
+    threshold: Any
+    divergence: str | Divergence = "js"
+
+    name = "reducible-fuzzy"
+    reads = "rows"
+    metered = True
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        parameter(self, "threshold", 0.0, remedy="it bounds D(draft, target); 0 is lossless")
+        object.__setattr__(self, "divergence", divergences.get(self.divergence))
+
+    def numbers(self, at: Drafted) -> Numbers:
+        """Cap = infinity where the rows are close, else q_n; scale = 1."""
+        record = divergences.get(self.divergence)
+        if at.one_hot:
+            gap = record.two_point(1 + 0 * at.q_n, at.q_n)
+        else:
+            gap = record.between(at.draft, at.target)
+        return Numbers(at.xp.where(gap <= self.threshold, math.inf, at.q_n), 1.0)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The threshold, while the target excludes no drafted token."""
+        return Guarantee(
+            "output",
+            divergences.get(self.divergence).name,
+            self.threshold,
+            "where the draft's support is inside the target's",
+        )

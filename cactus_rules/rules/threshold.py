@@ -1,0 +1,40 @@
+"""Threshold acceptance, as SGLang's speculative decoding does it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, parameter
+
+
+@dataclass(frozen=True)
+class Threshold(Rule):
+    """Accept iff u < q_n/acc, or if q_n >= single; p is ignored; on rejection draw from q without n.
+
+    Args:
+        acc: SGLang's `threshold_acc`, in (0, 1]; 1 is lossless when `single` is above 1.
+        single: SGLang's `threshold_single`, >= 0: sure acceptance from there on; infinity never.
+    """
+
+    acc: Any = 1.0
+    single: Any = 1.0
+
+    name = "threshold"
+    ignores_draft = True
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        parameter(self, "acc", 2.0**-1022, 1.0, remedy="1 accepts with probability q_n")
+        parameter(self, "single", 0.0, remedy="use math.inf to switch sure acceptance off")
+
+    def numbers(self, at: Drafted) -> Numbers:
+        """Cap = q_n/acc, or infinity from `single` on; scale = 1, with p read as one-hot at n."""
+        cap = at.xp.where(at.q_n >= self.single, math.inf, at.q_n / self.acc)
+        return Numbers(cap, 1.0)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """None."""
+        return Guarantee(None)

@@ -1,0 +1,351 @@
+"""`verify`: a whole draft against the target's rows, batched, in one call."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cactus_rules import _validate
+from cactus_rules._arrays import (
+    Array,
+    Namespace,
+    asarray,
+    float64,
+    gather,
+    is_numpy,
+    namespace,
+    quiet,
+)
+from cactus_rules._positions import Positions, read_positions, recovered_weights, sane_target
+from cactus_rules.random import Stream
+from cactus_rules.random import uniforms as philox_uniforms
+from cactus_rules.residual import draw_index
+from cactus_rules.rules import Rule
+from cactus_rules.rules.base import Numbers
+from cactus_rules.sparse import Sparse, align
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` returns. Leading axes `(...)` are the requests; `v[i]` is one of them."""
+
+    token_ids: Array
+    """int64 `(..., K+1)`: the accepted tokens, then the recovered or bonus token, then -1."""
+    num_accepted: Array
+    """int64 `(...)`: accepted draft tokens, without the recovered or bonus token."""
+    num_draft_tokens: Array
+    """int64 `(...)`: drafted tokens, those before the first -1."""
+    logprobs: Array
+    """float64 `(..., K+1)`: log of the target row at each emitted token; NaN where padded."""
+    status: Array
+    """int64 `(..., K+1)`: `Status` bits, what the safe policy repaired at each visited position."""
+    kl_spent: Array | None
+    """float64 `(...)`: sum over emitted tokens of log+(min(p, cap)/q). Its mean per emitted token
+    bounds KL(output law || target) in expectation. None for rules without that property."""
+    tv_spent: Array | None
+    """float64 `(...)`: sum over tested tokens of min(1, cap/p) - min(1, q/p). Its mean per tested
+    token estimates TV(output law, target). None for rules without that property."""
+
+    def __getitem__(self, request: Any) -> Verification:
+        """One request (or a slice of them) of a batch."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return Verification(**{k: None if v is None else v[request] for k, v in fields.items()})
+
+
+def verify(
+    draft_probs: Array | Sparse | None,
+    target_probs: Array | Sparse,
+    draft_token_ids: Array,
+    rule: Rule,
+    *,
+    uniforms: Array | None = None,
+    rng: np.random.Generator | None = None,
+    seeds: Array | None = None,
+    steps: Array | None = None,
+    policy: str | None = None,
+) -> Verification:
+    """Accept a prefix of each draft, and emit one more token: recovered after a rejection, else bonus.
+
+    Args:
+        draft_probs: `(..., K, V)`, the laws that the drafted tokens were really drawn from, after
+            all sampling filters (p); or None for one-hot drafts (n-gram, argmax).
+        target_probs: `(..., K+1, V)`, the target's laws at the same positions and one more (q).
+        draft_token_ids: integers `(..., K)`; -1 pads a shorter draft. Rows past the first -1 are
+            never read. K = 0 draws the bonus token.
+        rule: an acceptance rule; its parameters may be arrays `(...)`, one value per request.
+        uniforms: `(..., K+1, 2)` in [0, 1): [k, 0] is the coin of position k, [k, 1] the draw from
+            its residual; the bonus token of a draft of length L uses [L, 1].
+        rng: draws the uniforms.
+        seeds, steps: integers `(...)`: a request and its target call, which name the uniforms (see
+            `cactus_rules.uniforms`): the same request gets the same tokens in any slot or batch.
+        policy: "strict" (default for numpy and `Sparse`) raises ValueError for bad rows and ids;
+            "safe" (default for other arrays) repairs them and says so in `status`. It never emits a
+            token outside the vocabulary, or one with target probability 0 from a sane row.
+
+    Returns:
+        A `Verification`.
+
+    Raises:
+        ValueError: shapes that do not fit, not exactly one source of randomness, and bad data under
+            "strict". Swapping draft and target raises no error by itself.
+    """
+    ids = columns = None
+    if isinstance(target_probs, Sparse) or isinstance(draft_probs, Sparse):
+        draft_probs, target_probs, columns, ids = _aligned(
+            draft_probs, target_probs, np.asarray(draft_token_ids)
+        )
+        draft_token_ids = columns
+    xp = namespace(target_probs) if draft_probs is None else namespace(draft_probs, target_probs)
+    if is_numpy(xp):
+        target_probs = np.asarray(target_probs)
+        draft_probs = None if draft_probs is None else np.asarray(draft_probs)
+    tokens = asarray(xp, draft_token_ids, target_probs)
+    _check_shapes(xp, draft_probs, target_probs, tokens)
+    tokens = xp.astype(tokens, xp.int64)
+    policy = _validate.check_policy(policy, "strict" if is_numpy(xp) else "safe")
+    u = _uniforms(xp, tokens, target_probs, uniforms, rng, seeds, steps, policy)
+    length = xp.sum(xp.astype(_before(xp, tokens == -1), xp.int64), axis=-1)
+    if policy == "strict":
+        _check_data(xp, draft_probs, target_probs, tokens, length)
+    draft = None if rule.ignores_draft else draft_probs
+    with quiet(xp):
+        result = _token_walk(xp, rule.aligned(), draft, target_probs, tokens, length, u)
+    return _finish(xp, rule, result, ids)
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """What a walk along the draft found."""
+
+    token_ids: Array
+    num_accepted: Array
+    length: Array
+    at: Positions
+    status: Array
+    q_emitted: Array
+
+
+def _token_walk(
+    xp: Namespace,
+    rule: Rule,
+    draft: Array | None,
+    target: Array,
+    tokens: Array,
+    length: Array,
+    u: Array,
+) -> _Walk:
+    """Test token after token; stop at the first rejection."""
+    k = tokens.shape[-1]
+    at = read_positions(xp, rule, draft, target[..., :k, :], tokens)
+    position = _arange(xp, k, tokens)
+    drafted = position < length[..., None]
+    kept = drafted & (u[..., :k, 0] * at.p_n < at.numbers.cap)
+    stop = xp.sum(xp.astype(_before(xp, ~kept), xp.int64), axis=-1)
+    rows, added = _final_weights(xp, draft, target, at, stop, length)
+    last_u = xp.take_along_axis(u[..., 1], stop[..., None], axis=-1)[..., 0]
+    last = draw_index(xp, rows, last_u)
+    position = _arange(xp, k + 1, tokens)
+    padded = xp.concat([at.token, xp.zeros_like(stop)[..., None]], axis=-1)
+    here = position == stop[..., None]
+    token_ids = xp.where(position < stop[..., None], padded, xp.full_like(padded, -1))
+    token_ids = xp.where(here, last[..., None], token_ids)
+    seen = (position <= stop[..., None]) & (position < length[..., None])
+    status = xp.concat([at.status, xp.zeros_like(stop)[..., None]], axis=-1)
+    status = xp.where(seen, status, xp.zeros_like(status))
+    fresh = added[..., None] - (added[..., None] & status)
+    status = xp.where(here, status + fresh, status)
+    q_last = gather(xp, _row_at(xp, target, stop), last)
+    q_padded = xp.concat([at.q_n, 0 * q_last[..., None]], axis=-1)
+    return _Walk(token_ids, stop, length, at, status, xp.where(here, q_last[..., None], q_padded))
+
+
+def _final_weights(
+    xp: Namespace, draft: Array | None, target: Array, at: Positions, stop: Array, length: Array
+) -> tuple[Array, Array]:
+    """Weights `(..., V)` of the recovered token at the stop, or the target row of the bonus token."""
+    q_row = _row_at(xp, target, stop)
+    bonus, bonus_status = sane_target(xp, float64(xp, q_row))
+    if at.token.shape[-1] == 0:
+        return bonus, bonus_status
+    rejected = stop < length
+    k = xp.minimum(stop, xp.full_like(stop, at.token.shape[-1] - 1))
+    numbers = at.numbers
+    one = Positions(
+        *(_at(xp, field, k) for field in (at.p_n, at.q_n, at.token)),
+        Numbers(
+            _at(xp, numbers.cap, k),
+            *(
+                value if value is None or getattr(value, "ndim", 0) == 0 else _at(xp, value, k)
+                for value in (numbers.scale, numbers.floor, numbers.floor_id)
+            ),
+        ),
+        _at(xp, at.one_hot, k),
+        _at(xp, at.status, k),
+    )
+    p_row = None if draft is None else _row_at(xp, draft, k)
+    weights, status = recovered_weights(xp, p_row, q_row, one)
+    return (
+        xp.where(rejected[..., None], weights, bonus),
+        xp.where(rejected, status, bonus_status),
+    )
+
+
+def _finish(xp: Namespace, rule: Rule, walk: _Walk, ids: np.ndarray | None) -> Verification:
+    """Log-probabilities, telemetry, and ids for candidate lists."""
+    emitted = walk.token_ids >= 0
+    with quiet(xp):
+        logprobs = xp.where(emitted, xp.log(walk.q_emitted), np.nan + 0 * walk.q_emitted)
+        kl_spent = tv_spent = None
+        if rule.metered:
+            kl_spent, tv_spent = _telemetry(xp, walk)
+    token_ids = walk.token_ids
+    if ids is not None:
+        named = np.take_along_axis(ids, np.maximum(token_ids, 0)[..., None], axis=-1)[..., 0]
+        token_ids = np.where(emitted, named, -1)
+    return Verification(
+        token_ids, walk.num_accepted, walk.length, logprobs, walk.status, kl_spent, tv_spent
+    )
+
+
+def _telemetry(xp: Namespace, walk: _Walk) -> tuple[Array, Array]:
+    """The sums behind `kl_spent` and `tv_spent`, from the two numbers already read."""
+    at, cap = walk.at, walk.at.numbers.cap
+    position = _arange(xp, at.token.shape[-1], at.token)
+    accepted = position < walk.num_accepted[..., None]
+    tested = (position <= walk.num_accepted[..., None]) & (position < walk.length[..., None])
+    zero = 0 * at.q_n
+    ratio = xp.where(cap < at.p_n, cap, at.p_n) / xp.where(at.q_n > 0, at.q_n, 1.0 + zero)
+    kl = xp.where(accepted & (ratio > 1), xp.log(xp.where(ratio > 1, ratio, 1.0 + zero)), zero)
+    kept, lossless = cap / at.p_n, at.q_n / at.p_n
+    gain = xp.where(kept < 1, kept, 1.0 + zero) - xp.where(lossless < 1, lossless, 1.0 + zero)
+    return xp.sum(kl, axis=-1), xp.sum(xp.where(tested, gain, zero), axis=-1)
+
+
+def _uniforms(
+    xp: Namespace,
+    tokens: Array,
+    like: Array,
+    uniforms: Array | None,
+    rng: np.random.Generator | None,
+    seeds: Array | None,
+    steps: Array | None,
+    policy: str,
+) -> Array:
+    """The uniforms `(..., K+1, 2)` from whichever source was given."""
+    shape = (*tokens.shape[:-1], tokens.shape[-1] + 1, 2)
+    if (uniforms is not None) + (rng is not None) + (seeds is not None) != 1:
+        raise ValueError("give exactly one of uniforms=, rng=, or seeds= with steps=")
+    if (seeds is None) != (steps is None):
+        raise ValueError(
+            "seeds and steps go together: a request's seed and its target call's number"
+        )
+    if uniforms is not None:
+        given = asarray(xp, uniforms, like)
+        if tuple(given.shape) != shape:
+            raise ValueError(f"uniforms must have shape (..., K+1, 2) = {shape}, got {given.shape}")
+        if policy == "strict":
+            _validate.check_uniforms(xp, given)
+        return float64(xp, given)
+    if rng is not None:
+        return asarray(xp, rng.random(shape), like)
+    k = _arange(xp, tokens.shape[-1] + 1, tokens)
+    seed, step = (_column(xp, value, like, shape[:-2]) for value in (seeds, steps))
+    return xp.stack(
+        [philox_uniforms(seed, step, k, s) for s in (Stream.COIN, Stream.DRAW)], axis=-1
+    )
+
+
+def _column(xp: Namespace, value: Any, like: Array, batch: tuple[int, ...]) -> Array:
+    """Integers `(...)` as `(..., 1)`, to meet the positions."""
+    if isinstance(value, int) and value >= 2**63:
+        value -= 2**64
+    array = asarray(xp, value, like)
+    return xp.broadcast_to(array, batch)[..., None]
+
+
+def _check_shapes(xp: Namespace, draft: Array | None, target: Array, tokens: Array) -> None:
+    if not xp.isdtype(tokens.dtype, "integral") or tokens.ndim == 0:
+        raise ValueError(
+            f"draft_token_ids must be integers (..., K), got {tokens.dtype} {tuple(tokens.shape)}"
+        )
+    *batch, k = tokens.shape
+    if target.ndim < 2 or tuple(target.shape[:-1]) != (*batch, k + 1):
+        raise ValueError(
+            f"target_probs {tuple(target.shape)} must be (..., K+1, V) = ({(*batch, k + 1)}, V) for "
+            f"draft_token_ids {tuple(tokens.shape)}: one row per drafted token and one more"
+        )
+    if draft is not None and tuple(draft.shape) != (*batch, k, target.shape[-1]):
+        raise ValueError(
+            f"draft_probs {tuple(draft.shape)} must be (..., K, V) = "
+            f"{(*batch, k, target.shape[-1])}: pad the smaller vocabulary with zeros"
+        )
+    for name, rows in (("draft_probs", draft), ("target_probs", target)):
+        if rows is not None and not xp.isdtype(rows.dtype, "real floating"):
+            raise ValueError(f"{name} must hold floats (probabilities), got dtype {rows.dtype}")
+
+
+def _check_data(
+    xp: Namespace, draft: Array | None, target: Array, tokens: Array, length: Array
+) -> None:
+    k = tokens.shape[-1]
+    used = _arange(xp, k, tokens) < length[..., None]
+    used_rows = _arange(xp, k + 1, tokens) <= length[..., None]
+    _validate.check_tokens(xp, tokens, target.shape[-1], used, "draft_token_ids")
+    _validate.check_rows(xp, target, "target_probs", used_rows)
+    if draft is not None and k > 0:
+        _validate.check_rows(xp, draft, "draft_probs", used)
+        index = xp.where(used, tokens, xp.zeros_like(tokens))
+        _validate.check_drafted(xp, gather(xp, draft, index), tokens, used, "draft_probs")
+
+
+def _aligned(
+    draft: Array | Sparse | None, target: Array | Sparse, tokens: np.ndarray
+) -> tuple[np.ndarray | None, np.ndarray, np.ndarray, np.ndarray]:
+    """Candidate lists as dense rows over their common ids, and the drafted tokens as columns."""
+    if not isinstance(target, Sparse) or not (draft is None or isinstance(draft, Sparse)):
+        raise ValueError(
+            "draft_probs and target_probs must both be Sparse or both be dense: use Sparse.from_dense"
+        )
+    if target.shape[:-1] != (*tokens.shape[:-1], tokens.shape[-1] + 1):
+        raise ValueError(
+            f"target_probs {target.shape} must be (..., K+1, C) for draft_token_ids {tokens.shape}"
+        )
+    if draft is not None:
+        if draft.shape[:-1] != tokens.shape:
+            raise ValueError(
+                f"draft_probs {draft.shape} must be (..., K, C) for draft_token_ids {tokens.shape}"
+            )
+        empty = (*tokens.shape[:-1], 1, draft.shape[-1])
+        draft = Sparse(
+            np.concatenate([draft.ids, np.full(empty, -1)], axis=-2),
+            np.concatenate([draft.probs, np.zeros(empty, draft.probs.dtype)], axis=-2),
+        )
+    none = np.full((*tokens.shape[:-1], 1), -1)
+    ids, p, q, columns = align(draft, target, np.concatenate([tokens, none], axis=-1))
+    columns = np.where(tokens < -1, ids.shape[-1], columns[..., :-1])
+    return None if p is None else p[..., :-1, :], q, columns, ids
+
+
+def _before(xp: Namespace, event: Array) -> Array:
+    """True at the positions before the first True of `event`, along the last axis."""
+    if event.shape[-1] == 0:
+        return event
+    return xp.cumulative_sum(xp.astype(event, xp.int64), axis=-1) == 0
+
+
+def _arange(xp: Namespace, n: int, like: Array) -> Array:
+    return xp.arange(n, dtype=xp.int64, device=getattr(like, "device", None))
+
+
+def _at(xp: Namespace, values: Array, k: Array) -> Array:
+    """`values[..., k]` for one position per request."""
+    values = xp.broadcast_to(values, (*k.shape, values.shape[-1]))
+    return xp.take_along_axis(values, k[..., None], axis=-1)[..., 0]
+
+
+def _row_at(xp: Namespace, rows: Array, k: Array) -> Array:
+    """`rows[..., k, :]` for one position per request."""
+    return xp.take_along_axis(rows, k[..., None, None], axis=-2)[..., 0, :]
