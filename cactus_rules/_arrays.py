@@ -18,10 +18,11 @@ Namespace: TypeAlias = Any
 _PLAIN = (np.ndarray, np.generic, float, int)
 
 
+_SCALAR_FUNCTIONS = ("sqrt", "exp", "expm1", "log1p", "sign", "sin", "asin", "atan2", "asarray")
+
 scalars: Namespace = SimpleNamespace(
-    **{
-        f: getattr(np, f) for f in ("sqrt", "exp", "expm1", "log1p", "sign", "sin", "asin", "atan2")
-    },
+    **{name: getattr(np, name) for name in _SCALAR_FUNCTIONS},
+    float64=np.float64,
     where=lambda condition, then, otherwise: then if condition else otherwise,
     minimum=lambda a, b: b if b < a else a,
 )
@@ -65,12 +66,21 @@ def float64(xp: Namespace, array: Array) -> Array:
 
 def gather(xp: Namespace, rows: Array, index: Array) -> Array:
     """`rows[..., index]` for `rows (..., V)` and `index (...)`, in float64."""
+    if rows.ndim == 1 and isinstance(index, np.generic):
+        return np.float64(rows[index])
     if rows.ndim == 1:
         return float64(xp, rows[index] if index.ndim == 0 else xp.take(rows, index))
     batch = np.broadcast_shapes(tuple(rows.shape[:-1]), tuple(index.shape))
     rows = xp.broadcast_to(rows, (*batch, rows.shape[-1]))
     index = xp.broadcast_to(index, batch)
     return float64(xp, xp.take_along_axis(rows, index[..., None], axis=-1)[..., 0])
+
+
+def is_kind(xp: Namespace, array: Array, kind: str) -> bool:
+    """Whether the dtype is of the array API's kind "integral" or "real floating"."""
+    if is_numpy(xp):
+        return array.dtype.kind in ("iu" if kind == "integral" else "f")
+    return bool(xp.isdtype(array.dtype, kind))
 
 
 def quiet(xp: Namespace) -> AbstractContextManager[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntFlag
 
-from cactus_rules._arrays import Array, Namespace, asarray, float64, gather
+from cactus_rules._arrays import Array, Namespace, asarray, float64, gather, is_numpy, scalars
 from cactus_rules._validate import sum_tolerance
 from cactus_rules.residual import residual_weights
 from cactus_rules.rules.base import Drafted, Numbers, Rule
@@ -46,31 +46,33 @@ def read_positions(
     `draft=None` is a one-hot draft. Never raises for data: see `Status`. Rows are touched as a
     whole only by rules that read rows.
     """
-    width = target.shape[-1]
+    if is_numpy(xp) and token.ndim == 0 and rule.reads == "pair" and target.ndim == 1:
+        xp, token = scalars, token[()]
+    zero, width = 0 * token, target.shape[-1]
     inside = (token >= 0) & (token < width)
-    token = xp.where(inside, token, 0 * token)
-    highest = 1 + sum_tolerance(target.dtype, width)
+    token = xp.where(inside, token, zero)
     q_n = gather(xp, target, token)
-    q_fine = (q_n >= 0) & (q_n <= highest)
-    q_n = xp.where(q_fine & inside, q_n, 0 * token)
+    q_fine = (q_n >= 0) & (q_n <= 1 + sum_tolerance(target.dtype, width))
+    q_n = xp.where(q_fine & inside, q_n, 0.0 * zero)
     if draft is None or rule.ignores_draft:
-        p_n, one_hot = 1.0 + 0 * q_n, token == token
-        p_fine = one_hot
+        p_fine = inside | ~inside
+        p_n = 1.0 + 0 * q_n
         numbers = rule.numbers(Drafted(xp, p_n, q_n, token, None, lambda: float64(xp, target)))
     else:
         p_n = gather(xp, draft, token)
         p_fine = (p_n > 0) & (p_n <= 1 + sum_tolerance(draft.dtype, width)) | ~inside
         if rule.reads == "rows":
             p_fine = p_fine & xp.all((draft >= 0) & xp.isfinite(draft), axis=-1)
-        p_n, one_hot = xp.where(p_fine & inside, p_n, 1.0 + 0 * p_n), ~p_fine
-        numbers = _with_fallback(xp, rule, draft, target, p_n, q_n, token, one_hot)
+        p_n = xp.where(p_fine & inside, p_n, 1.0 + 0 * q_n)
+        numbers = _with_fallback(xp, rule, draft, target, p_n, q_n, token, ~p_fine)
     cap = xp.where((q_n > 0) & (numbers.cap >= 0), numbers.cap + 0 * q_n, 0 * q_n)
     numbers = Numbers(cap, numbers.scale, numbers.floor, numbers.floor_id)
     status = (
-        _flag(xp, ~p_fine, Status.DRAFT_REPAIRED)
-        + _flag(xp, ~inside, Status.TOKEN_OUTSIDE)
-        + _flag(xp, ~q_fine & inside, Status.TARGET_REPAIRED)
+        xp.where(p_fine, zero, zero + int(Status.DRAFT_REPAIRED))
+        + xp.where(inside, zero, zero + int(Status.TOKEN_OUTSIDE))
+        + xp.where(q_fine | ~inside, zero, zero + int(Status.TARGET_REPAIRED))
     )
+    one_hot = ~p_fine if draft is not None and not rule.ignores_draft else p_fine
     return Positions(p_n, q_n, token, numbers, one_hot, status)
 
 
@@ -132,7 +134,7 @@ def recovered_weights(
 
 
 def sane_target(xp: Namespace, q: Array) -> tuple[Array, Array]:
-    """Float64 target rows as they are, or one-hot at their finite argmax where bad, and the status."""
+    """Float64 target rows, one-hot at the finite argmax where they are bad, and the status."""
     sane = xp.all((q >= 0) & xp.isfinite(q), axis=-1) & (xp.sum(q, axis=-1) > 0)
     weights = xp.where(sane[..., None], q, finite_argmax(xp, q))
     return weights, _flag(xp, ~sane, Status.TARGET_REPAIRED)

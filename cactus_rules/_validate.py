@@ -1,7 +1,8 @@
-"""Strict checks of rows, tokens and uniforms: errors that name the argument, the value, the remedy."""
+"""Strict checks of rows, tokens and uniforms: errors name the argument, the value, the remedy."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ def check_policy(policy: str | None, default: str) -> str:
     return policy
 
 
+@cache
 def sum_tolerance(dtype: Any, width: int) -> float:
     """How far the sum of a row of `width` probabilities may be off 1 by its dtype alone.
 
@@ -29,10 +31,9 @@ def sum_tolerance(dtype: Any, width: int) -> float:
     name = str(dtype).rsplit(".", maxsplit=1)[-1]
     if name == "float64":
         return 2.0**-26
-    eps, tiny = {"float32": (2.0**-23, 0.0), "float16": (2.0**-10, 2.0**-25)}.get(
-        name, (2.0**-7, 0.0)
-    )
-    return 16 * eps + width**0.5 * 2.0**-23 + width * tiny
+    eps = {"float32": 2.0**-23, "float16": 2.0**-10}.get(name, 2.0**-7)
+    flushed = 2.0**-25 if name == "float16" else 0.0
+    return 16 * eps + width**0.5 * 2.0**-23 + width * flushed
 
 
 def check_rows(xp: Namespace, rows: Array, name: str, used: Array | None = None) -> None:
@@ -59,8 +60,8 @@ def check_rows(xp: Namespace, rows: Array, name: str, used: Array | None = None)
         label = f"{name}[{', '.join(map(str, at))}]" if at else name
         value = float(total[at] if at else total)
         raise ValueError(
-            f"{label} sums to {value:.9g}, off 1 by more than {rows.dtype} explains: renormalise it "
-            "(p and q are the draft's and the target's probabilities after all sampling filters)"
+            f"{label} sums to {value:.9g}, off 1 by more than {rows.dtype} explains: renormalise "
+            "it (p and q are the draft's and the target's probabilities after all sampling filters)"
         )
 
 

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from cactus_rules import _validate
-from cactus_rules._arrays import Array, Namespace, asarray, gather, is_numpy, namespace, quiet
+from cactus_rules._arrays import (
+    Array,
+    Namespace,
+    asarray,
+    gather,
+    is_kind,
+    is_numpy,
+    namespace,
+    quiet,
+)
 from cactus_rules._positions import Positions, read_positions, recovered_weights
 from cactus_rules.residual import draw_index
 from cactus_rules.rules import Cactus, Rule
@@ -92,9 +101,9 @@ def accept(
         delta: Cactus' budget in nats, a number or `(...)`; short for ``rule=Cactus(delta)``.
         rule: any rule of this library, instead of `delta`.
         policy: "strict" (default for numpy and `Sparse`) reads whole rows and raises ValueError for
-            bad data. "safe" (default for other arrays) reads p[token] and q[token] only, so that the
-            cost does not depend on V, and repairs: a bad p[token] is read as a one-hot draft, a bad
-            q[token] or a token outside the row has cap 0.
+            bad data. "safe" (default for other arrays) reads p[token] and q[token] only, so that
+            the cost does not depend on V, and repairs: a bad p[token] is read as a one-hot draft,
+            a bad q[token] or a token outside the row has cap 0.
 
     Returns:
         An `Acceptance`. It holds no randomness: `.decide(u)` and `.sample(rng)` take it.
@@ -126,8 +135,8 @@ def accept(
     with quiet(xp):
         at = read_positions(xp, rule, draft, q, token)
         ratio = at.numbers.cap / at.p_n
-        probability = xp.where(ratio < 1, ratio, 1.0 + 0 * at.p_n)
-        scale = asarray(xp, at.numbers.scale, q) + 0 * at.p_n
+        probability = xp.where(ratio < 1, ratio, 1.0 + 0 * ratio)
+        scale = at.numbers.scale + 0 * at.p_n
     return Acceptance(probability, at.numbers.cap, scale, at.status, ids, at, (xp, draft, q))
 
 
@@ -135,15 +144,17 @@ def _check_shapes(xp: Namespace, p: Array | None, q: Array, token: Array) -> Non
     if q.ndim == 0 or (p is not None and (p.ndim == 0 or p.shape[-1] != q.shape[-1])):
         shapes = f"p {None if p is None else tuple(p.shape)} and q {tuple(q.shape)}"
         raise ValueError(
-            f"{shapes} must have the same last axis, the vocabulary: pad the shorter rows with zeros"
+            f"{shapes} must have the same last axis, the vocabulary: pad the shorter with zeros"
         )
-    if not xp.isdtype(token.dtype, "integral"):
+    if not is_kind(xp, token, "integral"):
         raise ValueError(f"token must hold integers, got dtype {token.dtype}")
     for name, rows in (("p", p), ("q", q)):
         if rows is None:
             continue
-        if not xp.isdtype(rows.dtype, "real floating"):
+        if not is_kind(xp, rows, "real floating"):
             raise ValueError(f"{name} must hold floats (probabilities), got dtype {rows.dtype}")
+        if rows.shape[:-1] == token.shape:
+            continue
         try:
             np.broadcast_shapes(tuple(rows.shape[:-1]), tuple(token.shape))
         except ValueError:

@@ -28,6 +28,8 @@ from cactus_rules.divergences import Divergence
 
 Solver: TypeAlias = Literal["exact", "taylor", "closed"]
 
+_SOLVERS = get_args(Solver)
+
 _EPS = 2.0**-52
 _NEWTON_STEPS = 6
 _BISECTIONS = 11
@@ -41,11 +43,12 @@ def boost(
 
     Solvers, with what each promises about the two-point divergence of the returned float64 `cap`:
 
-    * ``"exact"``: the largest cap within `delta`, in closed form or by a fixed number of safeguarded
-      Newton steps, rounded toward q_n. ``D(cap || q_n) <= delta``, for every divergence.
-    * ``"taylor"``: ``min(1, q_n + sqrt(2 delta q_n (1-q_n)))``, the published rule [1, Cor. 5]. KL
-      only. It does **not** keep the budget: ``KL <= log(1 + 2 delta)``, and ``KL <= delta`` is sure
-      only where cap <= 1/2 [1, Cor. 6].
+    * ``"exact"``: the largest cap within `delta`, in closed form or by a fixed number of
+      safeguarded Newton steps, rounded toward q_n. ``D(cap || q_n) <= delta``, for every
+      divergence.
+    * ``"taylor"``: ``min(1, q_n + sqrt(2 delta q_n (1-q_n)))``, the published rule [1, Cor. 5].
+      KL only. It does **not** keep the budget: ``KL <= log(1 + 2 delta)``, and ``KL <= delta`` is
+      sure only where cap <= 1/2 [1, Cor. 6].
     * ``"closed"``: ``min(1, q_n + sqrt((e^delta - 1) q_n (1-q_n)))``. KL only. ``KL <= delta``
       everywhere, since KL <= log(1 + chi2); a little smaller than the exact cap.
 
@@ -60,7 +63,7 @@ def boost(
         target excludes is never raised). Below q_n = 1e-300 the exact solver leaves q_n as it is.
 
     Raises:
-        ValueError: an unknown divergence or solver, or a solver that is not made for the divergence.
+        ValueError: an unknown divergence or solver, or one that is not made for the other.
     """
     record = divergences.get(divergence)
     check_solver(record, solver)
@@ -83,7 +86,7 @@ def boost(
 
 def check_solver(divergence: Divergence, solver: str) -> None:
     """ValueError unless `solver` exists and is made for `divergence`."""
-    if solver not in get_args(Solver):
+    if solver not in _SOLVERS:
         raise ValueError(f"solver must be 'exact', 'taylor' or 'closed', got {solver!r}")
     if solver != "exact" and not isinstance(divergence, divergences.KL):
         raise ValueError(

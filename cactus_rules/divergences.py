@@ -31,7 +31,7 @@ class Divergence(ABC):
 
     @property
     def dual(self) -> Divergence | None:
-        """The record of D*(q, h) = D(h, q), for those that are infinite where h excludes a token."""
+        """The record of D*(q, h) = D(h, q), for those infinite where h excludes a token."""
         return None
 
     @abstractmethod
@@ -57,7 +57,7 @@ class Divergence(ABC):
             return xp.sum(self.perspective(float64(xp, h), float64(xp, q), xp), axis=-1)
 
     def two_point(self, g: Array, q: Array) -> Array:
-        """D(Bernoulli(g) || Bernoulli(q)), elementwise: the cost of moving one token from q to g."""
+        """D(Bernoulli(g) || Bernoulli(q)), elementwise: the cost of moving a token from q to g."""
         xp = namespace(g, q)
         g, q = xp.asarray(g, dtype=xp.float64), xp.asarray(q, dtype=xp.float64)
         with quiet(xp):
@@ -176,7 +176,7 @@ class SquaredHellinger(Divergence):
         return r * r / 2, r / root / 2
 
     def closed_boost(self, q: Array, delta: Array, xp: Namespace) -> Array:
-        """sin^2(A + B) - sin^2(A) with sin^2(A) = q and cos(B) = 1 - delta, without cancellation."""
+        """sin^2(A+B) - sin^2(A), sin^2(A) = q, cos(B) = 1 - delta, without cancellation."""
         a = xp.atan2(xp.sqrt(q), xp.sqrt(1 - q))
         b = 2 * xp.asin(xp.sqrt(xp.minimum(delta, 1 + 0 * delta) / 2))
         x = xp.sin(b) * xp.sin(2 * a + b)

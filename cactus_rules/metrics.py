@@ -1,4 +1,4 @@
-"""What speculative decoding did: vLLM's per-request fields, and how far the output may have moved."""
+"""What speculative decoding did, in vLLM's fields, and how far the output may have moved."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def uniforms(seed: Array, step: Array, k: Array, stream: int) -> Array:
 def philox(
     counter: tuple[Array, Array, Array, Array], key: tuple[Array, Array]
 ) -> tuple[Array, Array, Array, Array]:
-    """Philox 4x32-10: four 32-bit words (as int64 arrays) from a counter and a key of 32-bit words."""
+    """Philox 4x32-10: four 32-bit words from a counter and a key of such words, all in int64."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(_ROUNDS):

@@ -57,7 +57,7 @@ def draw_index(xp: Namespace, weights: Array, u: Array) -> Array:
 
 
 def draw(row: Array | Sparse, u: float) -> int:
-    """One token from a row of probabilities `(V,)`, or a candidate list, by inverse CDF in id order.
+    """One token from a row of probabilities `(V,)` or a candidate list: inverse CDF in id order.
 
     Args:
         row: probabilities or weights, non-negative, not all zero.

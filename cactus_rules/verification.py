@@ -15,6 +15,7 @@ from cactus_rules._arrays import (
     asarray,
     float64,
     gather,
+    is_kind,
     is_numpy,
     namespace,
     quiet,
@@ -67,7 +68,7 @@ def verify(
     steps: Array | None = None,
     policy: str | None = None,
 ) -> Verification:
-    """Accept a prefix of each draft, and emit one more token: recovered after a rejection, else bonus.
+    """Accept a prefix of each draft, and emit one more token: recovered after a rejection or bonus.
 
     Args:
         draft_probs: `(..., K, V)`, the laws that the drafted tokens were really drawn from, after
@@ -165,7 +166,7 @@ def _token_walk(
 def _final_weights(
     xp: Namespace, draft: Array | None, target: Array, at: Positions, stop: Array, length: Array
 ) -> tuple[Array, Array]:
-    """Weights `(..., V)` of the recovered token at the stop, or the target row of the bonus token."""
+    """Weights `(..., V)` of the recovered token at the stop, or the row of the bonus token."""
     q_row = _row_at(xp, target, stop)
     bonus, bonus_status = sane_target(xp, float64(xp, q_row))
     if at.token.shape[-1] == 0:
@@ -267,15 +268,15 @@ def _column(xp: Namespace, value: Any, like: Array, batch: tuple[int, ...]) -> A
 
 
 def _check_shapes(xp: Namespace, draft: Array | None, target: Array, tokens: Array) -> None:
-    if not xp.isdtype(tokens.dtype, "integral") or tokens.ndim == 0:
+    if not is_kind(xp, tokens, "integral") or tokens.ndim == 0:
         raise ValueError(
             f"draft_token_ids must be integers (..., K), got {tokens.dtype} {tuple(tokens.shape)}"
         )
     *batch, k = tokens.shape
     if target.ndim < 2 or tuple(target.shape[:-1]) != (*batch, k + 1):
         raise ValueError(
-            f"target_probs {tuple(target.shape)} must be (..., K+1, V) = ({(*batch, k + 1)}, V) for "
-            f"draft_token_ids {tuple(tokens.shape)}: one row per drafted token and one more"
+            f"target_probs {tuple(target.shape)} must be (..., K+1, V) = {(*batch, k + 1)} + (V,) "
+            f"for draft_token_ids {tuple(tokens.shape)}: one row per drafted token and one more"
         )
     if draft is not None and tuple(draft.shape) != (*batch, k, target.shape[-1]):
         raise ValueError(
@@ -283,7 +284,7 @@ def _check_shapes(xp: Namespace, draft: Array | None, target: Array, tokens: Arr
             f"{(*batch, k, target.shape[-1])}: pad the smaller vocabulary with zeros"
         )
     for name, rows in (("draft_probs", draft), ("target_probs", target)):
-        if rows is not None and not xp.isdtype(rows.dtype, "real floating"):
+        if rows is not None and not is_kind(xp, rows, "real floating"):
             raise ValueError(f"{name} must hold floats (probabilities), got dtype {rows.dtype}")
 
 
@@ -307,7 +308,7 @@ def _aligned(
     """Candidate lists as dense rows over their common ids, and the drafted tokens as columns."""
     if not isinstance(target, Sparse) or not (draft is None or isinstance(draft, Sparse)):
         raise ValueError(
-            "draft_probs and target_probs must both be Sparse or both be dense: use Sparse.from_dense"
+            "draft_probs and target_probs must both be Sparse or both dense: use Sparse.from_dense"
         )
     if target.shape[:-1] != (*tokens.shape[:-1], tokens.shape[-1] + 1):
         raise ValueError(

@@ -24,7 +24,7 @@ def warp(
         logits: `(..., V)`; -inf excludes a token.
         temperature: > 0, or 0 for one-hot at the argmax (the lowest id among equals).
         top_k: keep the k largest, ties to the lower id; 0 keeps all.
-        top_p: keep the shortest prefix, by falling probability, that reaches this mass; 1 keeps all.
+        top_p: keep the shortest prefix, by falling probability, with this mass; 1 keeps all.
         min_p: keep tokens with at least this share of the largest probability; 0 keeps all.
 
     The filters apply one after the other to renormalised laws, after the temperature: the order of
@@ -56,7 +56,7 @@ def candidates(
     top_p: float = 1.0,
     min_p: float = 0.0,
 ) -> Sparse:
-    """As `warp`, for numpy logits `(..., V)`, as candidate lists of the tokens that the filters keep."""
+    """As `warp`, for numpy logits `(..., V)`, as candidate lists of the tokens that remain."""
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     logits = np.asarray(logits)
     if 0 < top_k < logits.shape[-1] and temperature > 0:

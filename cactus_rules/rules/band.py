@@ -13,8 +13,8 @@ from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, parameter
 class Band(Rule):
     """Emit clip(p, b q, a q) with log(a/b) = width at every position.
 
-    Where KL budgets of several fixed rows add up, the split of the total that accepts most is not an
-    equal budget but an equal width: that is this rule. It has no constant bound on the KL of the
+    Where KL budgets of several fixed rows add up, the split of the total that accepts most is not
+    an equal budget but an equal width: that is this rule. It has no constant bound on the KL of the
     output law; read what it spent from the metrics, or use `Mentored`. What always holds is
     max_i log(output_i / q_i) <= width.
 

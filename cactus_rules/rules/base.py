@@ -26,10 +26,10 @@ from cactus_rules._arrays import Array, Namespace
 class Guarantee:
     """What a rule promises, and about which law.
 
-    `law` is "output" (the law of the emitted token, over drafted tokens and coins), "surrogate" (the
-    law that the rule would emit if this one token were always the draft) or None (no promise).
-    `divergence` names it, as D(law, target); `bound` is its value (nats where it has a unit), None
-    where it has no constant; `condition` says when it holds, in words.
+    `law` is "output" (the law of the emitted token, over drafted tokens and coins), "surrogate"
+    (the law that the rule would emit if this one token were always the draft) or None (no promise).
+    `divergence` names it, as D(law, target); `bound` is its value (nats where it has a unit);
+    `condition` says when it holds, in words.
     """
 
     law: Literal["output", "surrogate"] | None
@@ -68,8 +68,8 @@ class Drafted:
     """Drafted tokens as a rule sees them: two numbers each, and the rows only if it asks.
 
     `p_n`, `q_n` (float64) and `token` (integers) have the shape of the positions. `draft` and
-    `target` are float64 rows whose leading axes broadcast against it. A one-hot draft (an n-gram, an
-    argmax) has p_n = 1 and no draft row: `one_hot` is True.
+    `target` are float64 rows whose leading axes broadcast against it. A one-hot draft (an n-gram,
+    an argmax) has p_n = 1 and no draft row: `one_hot` is True.
     """
 
     __slots__ = ("_draft", "_target", "one_hot", "p_n", "q_n", "token", "xp")
@@ -149,9 +149,7 @@ def parameter(
     if isinstance(value, (float, int)) and not isinstance(value, bool):
         fine = low <= value <= high
     elif hasattr(value, "dtype"):
-        fine = (
-            bool(((value >= low) & (value <= high)).all()) if value.ndim else low <= value <= high
-        )
+        fine = bool(((value >= low) & (value <= high)).all())
     else:
         fine = False
     if not fine:

@@ -12,7 +12,7 @@ from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, parameter
 
 @dataclass(frozen=True)
 class Lenience(Rule):
-    """Accept with probability min(1, factor q_n/p_n); on rejection draw from (q - p)+ [1, sec. A.5].
+    """Accept with probability min(1, factor q_n/p_n); on rejection draw from (q - p)+ [1, A.5].
 
     No token's probability grows by more than the factor, output_i <= factor q_i, hence every Renyi
     divergence of the output law, KL among them, is at most log(factor).

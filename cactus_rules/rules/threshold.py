@@ -11,7 +11,7 @@ from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, parameter
 
 @dataclass(frozen=True)
 class Threshold(Rule):
-    """Accept iff u < q_n/acc, or if q_n >= single; p is ignored; on rejection draw from q without n.
+    """Accept iff u < q_n/acc or q_n >= single, p ignored; on rejection draw from q without n.
 
     Args:
         acc: SGLang's `threshold_acc`, in (0, 1]; 1 is lossless when `single` is above 1.

@@ -12,7 +12,7 @@ from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, integer, 
 
 
 class _SetRule(Rule):
-    """Accept iff n is in a set S of the target's likeliest tokens; on rejection draw from q on S."""
+    """Accept iff n is in a set S of the target's likeliest tokens, else draw from q on S."""
 
     reads = "target"
 
