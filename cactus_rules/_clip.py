@@ -24,6 +24,7 @@ from cactus_rules.divergences import Divergence
 
 _EPS = 2.0**-52
 _STEPS = 18
+_HIGHEST = 1e300
 
 
 def clip_within_budget(
@@ -111,7 +112,7 @@ class _Sorted:
         p, q = xp.broadcast_arrays(float64(xp, draft), float64(xp, target))
         p_total, q_total = xp.sum(p, axis=-1), xp.sum(q, axis=-1)
         p, q = p / p_total[..., None], q / q_total[..., None]
-        ratio = xp.where(q > 0, p / q, math.inf)
+        ratio = xp.where(q > 0, xp.minimum(p / q, _HIGHEST + 0 * q), math.inf)
         order = xp.argsort(ratio, axis=-1)
         p, q, ratio = (xp.take_along_axis(row, order, axis=-1) for row in (p, q, ratio))
         rows = cls(xp, p, q, ratio, p, p, p, p, p, p_total / q_total)
@@ -170,15 +171,17 @@ class _Sorted:
         above = self.clip(one).high
         s = xp.sqrt(2 * goal * (1 - above) / above)
         s = xp.where((s > low) & (s < high), s, xp.sqrt(low * high))
-        best = 0 * s
+        # A row that has arrived stays as it is, whatever the rest of its batch still needs.
+        best, done = 0 * s, free
         for _ in range(_STEPS):
             value, slope = measure(self.clip(1 + s))
             within = value <= goal
-            best = xp.where(within, s, best)
+            best = xp.where(within & ~done, s, best)
             low, high = xp.where(within, s, low), xp.where(within, high, s)
             # Aim below the goal by what the spacing of floats at a = 1 + s may move the measure.
             slack = xp.minimum(2.0**-36 + 8 * _EPS / s, one / 2)
-            if is_numpy(xp) and np.all(free | (within & (value >= goal * (1 - 4 * slack)))):
+            done = done | (within & (value >= goal * (1 - 4 * slack)))
+            if is_numpy(xp) and np.all(done):
                 break
             newton = s * xp.exp((xp.log(goal * (1 - slack)) - xp.log(value)) * value / (s * slope))
             inside = (newton > low) & (newton < high)

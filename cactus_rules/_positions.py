@@ -6,6 +6,7 @@ the safe policy's repairs exist once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntFlag
 
@@ -36,6 +37,17 @@ class Positions:
     numbers: Numbers
     one_hot: Array
     status: Array
+
+    def select(self, pick: Callable[[Array], Array]) -> Positions:
+        """The positions that `pick` takes from every field; numbers without axes stay."""
+
+        def each(value: Array) -> Array:
+            return pick(value) if getattr(value, "ndim", 0) else value
+
+        n = self.numbers
+        numbers = Numbers(each(n.cap), each(n.scale), each(n.floor), each(n.floor_id))
+        fields = (self.p_n, self.q_n, self.token)
+        return Positions(*map(pick, fields), numbers, pick(self.one_hot), pick(self.status))
 
 
 def read_positions(
@@ -91,11 +103,7 @@ def _with_fallback(
     def rows_of_target() -> Array:
         return float64(xp, target)
 
-    def rows_of_draft() -> Array:
-        rows = float64(xp, draft)
-        return xp.where(one_hot[..., None], 1.0 / rows.shape[-1] + 0 * float64(xp, target), rows)
-
-    numbers = rule.numbers(Drafted(xp, p_n, q_n, token, rows_of_draft, rows_of_target))
+    numbers = rule.numbers(Drafted(xp, p_n, q_n, token, lambda: float64(xp, draft), rows_of_target))
     if rule.reads != "rows":
         return numbers
     read = rule.numbers(Drafted(xp, p_n, q_n, token, None, rows_of_target))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -33,7 +34,7 @@ def sum_tolerance(dtype: Any, width: int) -> float:
         return 2.0**-26
     eps = {"float32": 2.0**-23, "float16": 2.0**-10}.get(name, 2.0**-7)
     flushed = 2.0**-25 if name == "float16" else 0.0
-    return 16 * eps + width**0.5 * 2.0**-23 + width * flushed
+    return 16 * eps + math.sqrt(width) * 2.0**-23 + width * flushed
 
 
 def check_rows(xp: Namespace, rows: Array, name: str, used: Array | None = None) -> None:

@@ -34,6 +34,7 @@ _EPS = 2.0**-52
 _NEWTON_STEPS = 6
 _BISECTIONS = 11
 _SMALLEST = 1e-300
+_SMALLEST_BUDGET = 1e-13
 
 
 def boost(
@@ -60,7 +61,8 @@ def boost(
 
     Returns:
         cap, float64, broadcast shape, with q_n <= cap <= 1, and 0 where q_n = 0 (a token that the
-        target excludes is never raised). Below q_n = 1e-300 the exact solver leaves q_n as it is.
+        target excludes is never raised). Below q_n = 1e-300, and for a delta below 1e-13,
+        the exact solver leaves q_n as it is.
 
     Raises:
         ValueError: an unknown divergence or solver, or one that is not made for the other.
@@ -77,11 +79,13 @@ def boost(
         if solver == "taylor":
             x = _rounded_down(xp.sqrt(2 * budget) * xp.sqrt(q * (1 - q)), q)
         elif solver == "closed":
-            x = _rounded_down(xp.sqrt(xp.expm1(budget)) * xp.sqrt(q * (1 - q)), q)
+            x = _rounded_down(
+                xp.sqrt(xp.expm1(xp.minimum(budget, 700 + 0 * q))) * xp.sqrt(q * (1 - q)), q
+            )
         else:
             x = _exact(record, q, budget, xp)
-        cap = xp.where(budget > 0, xp.minimum(q + x, 1 + 0 * x), q + 0 * x)
-        return xp.where((budget == math.inf) & (q > 0), 1 + 0 * q, cap)
+        cap = xp.minimum(q + x, 1 + 0 * q)
+        return xp.where(budget == math.inf, xp.where(q > 0, 1 + 0 * q, 0 * q), cap)
 
 
 def check_solver(divergence: Divergence, solver: str) -> None:
@@ -104,7 +108,7 @@ def _rounded_down(x: Array, q: Array) -> Array:
 def _exact(record: Divergence, q: Array, delta: Array, xp: Namespace) -> Array:
     closed = record.closed_boost(q, delta, xp)
     x = _root(record, q, delta, xp) if closed is None else _rounded_down(closed, q)
-    return xp.where(q >= _SMALLEST, x, 0 * x)
+    return xp.where((q >= _SMALLEST) & (delta >= _SMALLEST_BUDGET), x, 0 * q)
 
 
 def _root(record: Divergence, q: Array, delta: Array, xp: Namespace) -> Array:
@@ -130,7 +134,7 @@ def _root(record: Divergence, q: Array, delta: Array, xp: Namespace) -> Array:
     x = _rounded_down(x - _error(record, x, q, room, delta, xp), q)
     cost_of_one = q * record.generator(room / q, xp)[0] + room * record.at_zero
     x = xp.where(cost_of_one * (1 + 16 * _EPS) <= delta, room, x)
-    return xp.where(inside, x, 0 * x)
+    return xp.where(inside, x, 0 * q)
 
 
 def _two_point(
@@ -150,16 +154,23 @@ def _error(
     slope_up, slope_down = record.generator(up, xp)[1], record.generator(down, xp)[1]
     terms = delta + 2 * x + (q + x) * abs(slope_up) + (room - x) * abs(slope_down)
     if isinstance(record, divergences.Alpha):
-        # In a power, an ulp of the logarithm counts as often as order times logarithm says.
-        terms = terms * (1 + abs(record.order) * (1 + xp.log1p(up) - xp.log1p(down)))
+        # In a power, an ulp of the logarithm counts as often as order times logarithm says; the
+        # linear terms that cancel carry the factor 1/(order - 1).
+        powers = 1 + abs(record.order) * (1 + xp.log1p(up) - xp.log1p(down))
+        terms = (terms + 4 * x / abs(record.order - 1)) * powers
+            1 + abs(record.order) * (1 + xp.log1p(up) - xp.log1p(down))
+        )
     return 4 * _EPS * terms / (slope_up - slope_down)
 
 
 def _bisected(record: Divergence, q: Array, room: Array, delta: Array, xp: Namespace) -> Array:
-    """A point within a factor of about two of the root, both in x and in 1 - q - x."""
+    """A point above the root, near it both in x and in 1 - q - x: within a factor of 1.5 for most
+
+    divergences, and of its root of that order for a power, on which Newton's steps depend."""
     low = 0 * (q + delta) - 700.0
     high = 0 * low + 37.0
-    for _ in range(_BISECTIONS):
+    order = abs(record.order) if isinstance(record, divergences.Alpha) else 0.0
+    for _ in range(_BISECTIONS + math.ceil(math.log2(1 + order))):
         middle = (low + high) / 2
         value, _ = _two_point(record, room / (1 + xp.exp(-middle)), q, room, xp)
         below = value <= delta

@@ -180,7 +180,9 @@ class SquaredHellinger(Divergence):
         a = xp.atan2(xp.sqrt(q), xp.sqrt(1 - q))
         b = 2 * xp.asin(xp.sqrt(xp.minimum(delta, 1 + 0 * delta) / 2))
         x = xp.sin(b) * xp.sin(2 * a + b)
-        return xp.where(a + b >= math.pi / 2, 1 - q, x)
+        x = xp.where(a + b >= math.pi / 2, 1 - q, x)
+        # Past the cost of g = 1, 1 - sqrt(q), any x beyond 1 - q will do.
+        return xp.where((1 - q) / (1 + xp.sqrt(q)) < delta * (1 - 2.0**-49), 2.0 + 0 * x, x)
 
 
 @dataclass(frozen=True)
@@ -260,7 +262,7 @@ class MaxDivergence(Divergence):
 
     def closed_boost(self, q: Array, delta: Array, xp: Namespace) -> Array:
         """x = q (e^delta - 1)."""
-        return q * xp.expm1(delta)
+        return q * xp.expm1(xp.minimum(delta, 700 + 0 * delta))
 
 
 BY_NAME: dict[str, Divergence] = {

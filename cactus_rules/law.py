@@ -16,10 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from cactus_rules import _validate, divergences
-from cactus_rules._arrays import Array, numpy_namespace, quiet, to_numpy
+from cactus_rules._arrays import Array, namespace, quiet, to_numpy
 from cactus_rules._positions import read_positions
 from cactus_rules.residual import residual_weights
 from cactus_rules.rules.base import Numbers, Rule
+
+_XP = namespace(np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,8 @@ def _normalised(rows: Array, name: str) -> np.ndarray:
     array = to_numpy(rows)
     if array.ndim == 0:
         raise ValueError(f"{name} must be rows (..., V), got a scalar")
-    _validate.check_rows(numpy_namespace, array.astype(np.float32), name)
-    return array / array.sum(axis=-1, keepdims=True)
+    _validate.check_rows(_XP, array.astype(np.float32), name)
+    return np.asarray(array / array.sum(axis=-1, keepdims=True))
 
 
 def _analyse(p: Array, q: Array, rule: Rule, one_hot: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -94,7 +96,7 @@ def _analyse(p: Array, q: Array, rule: Rule, one_hot: bool) -> tuple[np.ndarray,
     read_one_hot = one_hot or rule.ignores_draft
     tokens = np.broadcast_to(np.arange(p.shape[-1]), p.shape)
     draft = None if read_one_hot else np.where(p > 0, p, 0.0)
-    with quiet(numpy_namespace):
+    with quiet(_XP):
         numbers, told = _numbers(rule.aligned(), draft, q, tokens)
         kept = p * np.where(numbers.cap < told, numbers.cap / told, 1.0)
         kept = np.where(p > 0, kept, 0.0)
@@ -112,7 +114,7 @@ def _numbers(
 ) -> tuple[Numbers, np.ndarray]:
     """The rule's numbers for every token as the drafted one, and p_n as the verifier is told it."""
     at = read_positions(
-        numpy_namespace,
+        _XP,
         rule,
         None if draft is None else draft[..., None, :],
         q[..., None, :],
@@ -126,31 +128,35 @@ def _numbers(
 
 def _pick(numbers: Numbers, row: tuple[int, ...]) -> Numbers:
     """The numbers of one row; a floor is one for the whole row."""
-    floor = None if numbers.floor is None else numbers.floor[row][0]
-    floor_id = None if numbers.floor_id is None else numbers.floor_id[row][0]
-    return Numbers(numbers.cap[row], numbers.scale[row], floor, floor_id)
+    floor, floor_id = (
+        None if part is None else part[row][0] for part in (numbers.floor, numbers.floor_id)
+    )
+    return Numbers(numbers.cap[row], np.asarray(numbers.scale)[row], floor, floor_id)
 
 
 def _recovered(
     p: np.ndarray | None, q: np.ndarray, rejected: np.ndarray, numbers: Numbers
 ) -> np.ndarray:
     """sum_n rejected_n residual^(n), for one row."""
+    if not rejected.any():
+        return np.zeros_like(q)
     if p is None:
         return _recovered_one_hot(q, rejected, numbers)
     scales = np.asarray(numbers.scale)
     if np.all(scales == scales[0]):
         token = np.argmax(rejected)
         weights = residual_weights(
-            numpy_namespace, p, q, token, Numbers(0.0, scales[0], numbers.floor, numbers.floor_id)
+            _XP, p, q, token, Numbers(0.0, scales[0], numbers.floor, numbers.floor_id)
         )
-        return rejected.sum() * weights / weights.sum()
+        weights = weights if weights.any() else q
+        return rejected.sum() * (weights / weights.sum())
     return _recovered_by_scale(p, q, rejected, scales)
 
 
 def _recovered_one_hot(q: np.ndarray, rejected: np.ndarray, numbers: Numbers) -> np.ndarray:
     """Residual of n: q on the floor's set; without n unless the scale is infinite."""
     allowed = q
-    if numbers.floor is not None:
+    if numbers.floor is not None and numbers.floor_id is not None:
         ids = np.arange(len(q))
         inside = (q > numbers.floor) | ((q == numbers.floor) & (ids <= numbers.floor_id))
         allowed = np.where(inside, q, 0.0)
@@ -160,7 +166,7 @@ def _recovered_one_hot(q: np.ndarray, rejected: np.ndarray, numbers: Numbers) ->
     rest = 1.0 - q
     share = np.where(rest > 0, without / np.where(rest > 0, rest, 1.0), 0.0)
     alone = np.where(rest > 0, 0.0, without)
-    return law + q * (share.sum() - share) + alone
+    return np.asarray(law + q * (share.sum() - share) + alone)
 
 
 def _recovered_by_scale(
@@ -168,8 +174,6 @@ def _recovered_by_scale(
 ) -> np.ndarray:
     """sum_n rejected_n (scale_n q - p)+ / Z(scale_n), by cumulative sums over sorted scales."""
     hit = rejected > 0
-    if not hit.any():
-        return np.zeros_like(q)
     order = np.argsort(scales[hit], kind="stable")
     s, mass = scales[hit][order], rejected[hit][order]
     inside = q > 0
@@ -187,4 +191,4 @@ def _recovered_by_scale(
     law = np.maximum(q * first[start] - np.where(inside, p, 0.0) * zeroth[start], 0.0)
     lost = np.zeros_like(q)
     lost[np.flatnonzero(hit)[order]] = np.where(total > 0, 0.0, mass)
-    return law + (_recovered_one_hot(q, lost, Numbers(0.0, 1.0 + 0 * q)) if lost.any() else 0.0)
+    return np.asarray(law + _recovered_one_hot(q, lost, Numbers(0.0, 1.0 + 0 * q)))

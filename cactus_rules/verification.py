@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,12 +20,11 @@ from cactus_rules._arrays import (
     namespace,
     quiet,
 )
-from cactus_rules._positions import Positions, read_positions, recovered_weights, sane_target
+from cactus_rules._block import block_walk
+from cactus_rules._walk import Walk, arange, before, telemetry, token_walk
 from cactus_rules.random import Stream
 from cactus_rules.random import uniforms as philox_uniforms
-from cactus_rules.residual import draw_index
 from cactus_rules.rules import Rule
-from cactus_rules.rules.base import Numbers
 from cactus_rules.sparse import Sparse, align
 
 
@@ -67,6 +66,7 @@ def verify(
     seeds: Array | None = None,
     steps: Array | None = None,
     policy: str | None = None,
+    walk: Literal["token", "block"] = "token",
 ) -> Verification:
     """Accept a prefix of each draft, and emit one more token: recovered after a rejection or bonus.
 
@@ -85,6 +85,9 @@ def verify(
         policy: "strict" (default for numpy and `Sparse`) raises ValueError for bad rows and ids;
             "safe" (default for other arrays) repairs them and says so in `status`. It never emits a
             token outside the vocabulary, or one with target probability 0 from a sane row.
+        walk: "token" tests token after token. "block" (block verification [1]) tests prefixes by
+            their joint likelihood ratio, emits the same law and accepts at least as much; for rules
+            whose law does not depend on the drafted token, and it reads all rows.
 
     Returns:
         A `Verification`.
@@ -92,7 +95,16 @@ def verify(
     Raises:
         ValueError: shapes that do not fit, not exactly one source of randomness, and bad data under
             "strict". Swapping draft and target raises no error by itself.
+
+    [1] arXiv 2403.10444 (Sun et al.), Algorithm 2.
     """
+    if walk not in ("token", "block"):
+        raise ValueError(f"walk must be 'token' or 'block', got {walk!r}")
+    if walk == "block" and draft_probs is not None and not rule.fixed_law:
+        raise ValueError(
+            "walk='block' needs a rule whose law does not depend on the drafted token, such as "
+            f"Lossless or Mentored, not {type(rule).__name__}: use walk='token'"
+        )
     ids = columns = None
     if isinstance(target_probs, Sparse) or isinstance(draft_probs, Sparse):
         draft_probs, target_probs, columns, ids = _aligned(
@@ -108,100 +120,21 @@ def verify(
     tokens = xp.astype(tokens, xp.int64)
     policy = _validate.check_policy(policy, "strict" if is_numpy(xp) else "safe")
     u = _uniforms(xp, tokens, target_probs, uniforms, rng, seeds, steps, policy)
-    length = xp.sum(xp.astype(_before(xp, tokens == -1), xp.int64), axis=-1)
+    length = xp.sum(xp.astype(before(xp, tokens == -1), xp.int64), axis=-1)
     if policy == "strict":
         _check_data(xp, draft_probs, target_probs, tokens, length)
     draft = None if rule.ignores_draft else draft_probs
     with quiet(xp):
-        result = _token_walk(xp, rule.aligned(), draft, target_probs, tokens, length, u)
-    return _finish(xp, rule, result, ids)
+        take = token_walk if walk == "token" else block_walk
+        walked = take(xp, rule.aligned(), draft, target_probs, tokens, length, u)
+        return _finish(xp, rule.metered and walk == "token", walked, ids)
 
 
-@dataclass(frozen=True)
-class _Walk:
-    """What a walk along the draft found."""
-
-    token_ids: Array
-    num_accepted: Array
-    length: Array
-    at: Positions
-    status: Array
-    q_emitted: Array
-
-
-def _token_walk(
-    xp: Namespace,
-    rule: Rule,
-    draft: Array | None,
-    target: Array,
-    tokens: Array,
-    length: Array,
-    u: Array,
-) -> _Walk:
-    """Test token after token; stop at the first rejection."""
-    k = tokens.shape[-1]
-    at = read_positions(xp, rule, draft, target[..., :k, :], tokens)
-    position = _arange(xp, k, tokens)
-    drafted = position < length[..., None]
-    kept = drafted & (u[..., :k, 0] * at.p_n < at.numbers.cap)
-    stop = xp.sum(xp.astype(_before(xp, ~kept), xp.int64), axis=-1)
-    rows, added = _final_weights(xp, draft, target, at, stop, length)
-    last_u = xp.take_along_axis(u[..., 1], stop[..., None], axis=-1)[..., 0]
-    last = draw_index(xp, rows, last_u)
-    position = _arange(xp, k + 1, tokens)
-    padded = xp.concat([at.token, xp.zeros_like(stop)[..., None]], axis=-1)
-    here = position == stop[..., None]
-    token_ids = xp.where(position < stop[..., None], padded, xp.full_like(padded, -1))
-    token_ids = xp.where(here, last[..., None], token_ids)
-    seen = (position <= stop[..., None]) & (position < length[..., None])
-    status = xp.concat([at.status, xp.zeros_like(stop)[..., None]], axis=-1)
-    status = xp.where(seen, status, xp.zeros_like(status))
-    fresh = added[..., None] - (added[..., None] & status)
-    status = xp.where(here, status + fresh, status)
-    q_last = gather(xp, _row_at(xp, target, stop), last)
-    q_padded = xp.concat([at.q_n, 0 * q_last[..., None]], axis=-1)
-    return _Walk(token_ids, stop, length, at, status, xp.where(here, q_last[..., None], q_padded))
-
-
-def _final_weights(
-    xp: Namespace, draft: Array | None, target: Array, at: Positions, stop: Array, length: Array
-) -> tuple[Array, Array]:
-    """Weights `(..., V)` of the recovered token at the stop, or the row of the bonus token."""
-    q_row = _row_at(xp, target, stop)
-    bonus, bonus_status = sane_target(xp, float64(xp, q_row))
-    if at.token.shape[-1] == 0:
-        return bonus, bonus_status
-    rejected = stop < length
-    k = xp.minimum(stop, xp.full_like(stop, at.token.shape[-1] - 1))
-    numbers = at.numbers
-    one = Positions(
-        *(_at(xp, field, k) for field in (at.p_n, at.q_n, at.token)),
-        Numbers(
-            _at(xp, numbers.cap, k),
-            *(
-                value if value is None or getattr(value, "ndim", 0) == 0 else _at(xp, value, k)
-                for value in (numbers.scale, numbers.floor, numbers.floor_id)
-            ),
-        ),
-        _at(xp, at.one_hot, k),
-        _at(xp, at.status, k),
-    )
-    p_row = None if draft is None else _row_at(xp, draft, k)
-    weights, status = recovered_weights(xp, p_row, q_row, one)
-    return (
-        xp.where(rejected[..., None], weights, bonus),
-        xp.where(rejected, status, bonus_status),
-    )
-
-
-def _finish(xp: Namespace, rule: Rule, walk: _Walk, ids: np.ndarray | None) -> Verification:
+def _finish(xp: Namespace, metered: bool, walk: Walk, ids: np.ndarray | None) -> Verification:
     """Log-probabilities, telemetry, and ids for candidate lists."""
     emitted = walk.token_ids >= 0
-    with quiet(xp):
-        logprobs = xp.where(emitted, xp.log(walk.q_emitted), np.nan + 0 * walk.q_emitted)
-        kl_spent = tv_spent = None
-        if rule.metered:
-            kl_spent, tv_spent = _telemetry(xp, walk)
+    logprobs = xp.where(emitted, xp.log(walk.q_emitted), np.nan + 0 * walk.q_emitted)
+    kl_spent, tv_spent = telemetry(xp, walk) if metered else (None, None)
     token_ids = walk.token_ids
     if ids is not None:
         named = np.take_along_axis(ids, np.maximum(token_ids, 0)[..., None], axis=-1)[..., 0]
@@ -209,20 +142,6 @@ def _finish(xp: Namespace, rule: Rule, walk: _Walk, ids: np.ndarray | None) -> V
     return Verification(
         token_ids, walk.num_accepted, walk.length, logprobs, walk.status, kl_spent, tv_spent
     )
-
-
-def _telemetry(xp: Namespace, walk: _Walk) -> tuple[Array, Array]:
-    """The sums behind `kl_spent` and `tv_spent`, from the two numbers already read."""
-    at, cap = walk.at, walk.at.numbers.cap
-    position = _arange(xp, at.token.shape[-1], at.token)
-    accepted = position < walk.num_accepted[..., None]
-    tested = (position <= walk.num_accepted[..., None]) & (position < walk.length[..., None])
-    zero = 0 * at.q_n
-    ratio = xp.where(cap < at.p_n, cap, at.p_n) / xp.where(at.q_n > 0, at.q_n, 1.0 + zero)
-    kl = xp.where(accepted & (ratio > 1), xp.log(xp.where(ratio > 1, ratio, 1.0 + zero)), zero)
-    kept, lossless = cap / at.p_n, at.q_n / at.p_n
-    gain = xp.where(kept < 1, kept, 1.0 + zero) - xp.where(lossless < 1, lossless, 1.0 + zero)
-    return xp.sum(kl, axis=-1), xp.sum(xp.where(tested, gain, zero), axis=-1)
 
 
 def _uniforms(
@@ -252,7 +171,7 @@ def _uniforms(
         return float64(xp, given)
     if rng is not None:
         return asarray(xp, rng.random(shape), like)
-    k = _arange(xp, tokens.shape[-1] + 1, tokens)
+    k = arange(xp, tokens.shape[-1] + 1, tokens)
     seed, step = (_column(xp, value, like, shape[:-2]) for value in (seeds, steps))
     return xp.stack(
         [philox_uniforms(seed, step, k, s) for s in (Stream.COIN, Stream.DRAW)], axis=-1
@@ -292,8 +211,8 @@ def _check_data(
     xp: Namespace, draft: Array | None, target: Array, tokens: Array, length: Array
 ) -> None:
     k = tokens.shape[-1]
-    used = _arange(xp, k, tokens) < length[..., None]
-    used_rows = _arange(xp, k + 1, tokens) <= length[..., None]
+    used = arange(xp, k, tokens) < length[..., None]
+    used_rows = arange(xp, k + 1, tokens) <= length[..., None]
     _validate.check_tokens(xp, tokens, target.shape[-1], used, "draft_token_ids")
     _validate.check_rows(xp, target, "target_probs", used_rows)
     if draft is not None and k > 0:
@@ -328,25 +247,3 @@ def _aligned(
     ids, p, q, columns = align(draft, target, np.concatenate([tokens, none], axis=-1))
     columns = np.where(tokens < -1, ids.shape[-1], columns[..., :-1])
     return None if p is None else p[..., :-1, :], q, columns, ids
-
-
-def _before(xp: Namespace, event: Array) -> Array:
-    """True at the positions before the first True of `event`, along the last axis."""
-    if event.shape[-1] == 0:
-        return event
-    return xp.cumulative_sum(xp.astype(event, xp.int64), axis=-1) == 0
-
-
-def _arange(xp: Namespace, n: int, like: Array) -> Array:
-    return xp.arange(n, dtype=xp.int64, device=getattr(like, "device", None))
-
-
-def _at(xp: Namespace, values: Array, k: Array) -> Array:
-    """`values[..., k]` for one position per request."""
-    values = xp.broadcast_to(values, (*k.shape, values.shape[-1]))
-    return xp.take_along_axis(values, k[..., None], axis=-1)[..., 0]
-
-
-def _row_at(xp: Namespace, rows: Array, k: Array) -> Array:
-    """`rows[..., k, :]` for one position per request."""
-    return xp.take_along_axis(rows, k[..., None, None], axis=-2)[..., 0, :]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cactus_rules._clip import clip_within_band
-from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, parameter
+from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, about, parameter
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Band(Rule):
         width: log(a/b) >= 0, in nats; 0 is lossless, infinity takes the draft wherever q > 0.
     """
 
-    width: Any
+    width: Any = field(metadata=about("log(a/b), in nats", 1.0))
 
     name = "band"
     reads = "rows"

@@ -112,6 +112,8 @@ class Rule(ABC):
     """What `numbers` touches: only p_n and q_n, the target's row, or both rows."""
     ignores_draft: ClassVar[bool] = False
     """Whether the draft's probabilities are read as one-hot at the drafted token."""
+    fixed_law: ClassVar[bool] = True
+    """Whether the law that is emitted at a position does not depend on the drafted token."""
     metered: ClassVar[bool] = False
     """Whether log+(min(p, cap)/q) over emitted tokens bounds KL(output law || target)."""
 
@@ -132,6 +134,11 @@ class Rule(ABC):
             if getattr(value := getattr(self, field.name), "ndim", 0) > 0
         }
         return dataclasses.replace(self, **arrays) if arrays else self  # type: ignore[type-var]
+
+
+def about(text: str, example: Any = None) -> dict[str, Any]:
+    """Field metadata: what a parameter means, for people, and a value to show a rule with."""
+    return {"help": text, "example": example}
 
 
 def parameter(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from cactus_rules import divergences
 from cactus_rules.boost import Solver, boost, check_solver
 from cactus_rules.divergences import Divergence
-from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, parameter
+from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, about, parameter
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,14 @@ class Cactus(Rule):
     [1] arXiv 2604.04987.
     """
 
-    delta: Any
-    divergence: str | Divergence = "kl"
-    solver: Solver = "exact"
+    delta: Any = field(metadata=about("budget per position, in nats for KL", 0.1))
+    divergence: str | Divergence = field(
+        default="kl", metadata=about("which divergence the budget is in")
+    )
+    solver: Solver = field(default="exact", metadata=about("exact, taylor (published) or closed"))
 
     name = "cactus"
+    fixed_law = False
     metered = True
 
     def __post_init__(self) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, parameter
+from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, about, parameter
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Ensemble(Rule):
         weight: the target's share, in [0, 1]; 1 is lossless.
     """
 
-    weight: Any
+    weight: Any = field(metadata=about("share of the target, in [0, 1]", 0.7))
 
     name = "ensemble"
     metered = True

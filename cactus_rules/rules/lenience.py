@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, parameter
+from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, about, parameter
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Lenience(Rule):
     [1] arXiv 2211.17192.
     """
 
-    factor: Any
+    factor: Any = field(metadata=about("by which a token may grow likelier, >= 1", 1.5))
 
     name = "lenience"
     metered = True

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cactus_rules import divergences
 from cactus_rules._clip import clip_within_budget
 from cactus_rules.boost import boost
 from cactus_rules.divergences import Divergence
-from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, parameter
+from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, about, parameter
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,10 @@ class Mentored(Rule):
     [1] Tran-Thien and Nock, "Mentored decoding" (vivien000/mentored_decoding).
     """
 
-    delta: Any
-    divergence: str | Divergence = "kl"
+    delta: Any = field(metadata=about("budget per position, in nats for KL", 0.1))
+    divergence: str | Divergence = field(
+        default="kl", metadata=about("which divergence the budget is in")
+    )
 
     name = "mentored"
     reads = "rows"

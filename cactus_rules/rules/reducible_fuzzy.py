@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cactus_rules import divergences
 from cactus_rules.divergences import Divergence
-from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, parameter
+from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, about, parameter
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,10 @@ class ReducibleFuzzy(Rule):
     [2] arXiv 2607.08690 (the reducible form).
     """
 
-    threshold: Any
-    divergence: str | Divergence = "js"
+    threshold: Any = field(metadata=about("on D(draft, target)", 0.1))
+    divergence: str | Divergence = field(
+        default="js", metadata=about("which divergence the threshold is on")
+    )
 
     name = "reducible-fuzzy"
     reads = "rows"

@@ -17,6 +17,7 @@ class SampleMatch(Rule):
     """
 
     name = "sample-match"
+    fixed_law = False
     ignores_draft = True
     metered = True
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, parameter
+from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, about, parameter
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,11 @@ class Threshold(Rule):
         single: SGLang's `threshold_single`, >= 0: sure acceptance from there on; infinity never.
     """
 
-    acc: Any = 1.0
-    single: Any = 1.0
+    acc: Any = field(default=1.0, metadata=about("accept with probability q_n/acc, in (0, 1]"))
+    single: Any = field(default=1.0, metadata=about("accept for sure from this q_n on"))
 
     name = "threshold"
+    fixed_law = False
     ignores_draft = True
 
     def __post_init__(self) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cactus_rules._arrays import Array, Namespace, gather
-from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, integer, parameter
+from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, about, integer, parameter
 
 
 class _SetRule(Rule):
@@ -60,7 +60,7 @@ class TopK(_SetRule):
         k: size of the set, >= 1.
     """
 
-    k: Any
+    k: Any = field(metadata=about("size of the set", 10))
 
     name = "top-k"
 
@@ -81,7 +81,7 @@ class Nucleus(_SetRule):
         mass: in [0, 1]; 0 keeps the likeliest token only, 1 keeps all that has probability.
     """
 
-    mass: Any
+    mass: Any = field(metadata=about("probability mass of the set", 0.9))
 
     name = "nucleus"
 
@@ -93,7 +93,7 @@ class Nucleus(_SetRule):
         """The number of tokens before which the mass is not reached."""
         before = xp.cumulative_sum(descending, axis=-1) - descending
         mass = xp.asarray(self.mass, dtype=xp.float64)[..., None]
-        return _count((before < mass) & (descending > 0), xp)
+        return _count(((before < mass) | (mass == 1)) & (descending > 0), xp)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class MinP(_SetRule):
         ratio: in [0, 1]; 1 keeps the likeliest only, 0 keeps all that has probability.
     """
 
-    ratio: Any
+    ratio: Any = field(metadata=about("least q_n/max q", 0.1))
 
     name = "min-p"
 
@@ -129,8 +129,8 @@ class RelaxedTopN(Rule):
         gap: a candidate needs q >= max q - gap, in [0, 1].
     """
 
-    n: Any = 10
-    gap: Any = 0.6
+    n: Any = field(default=10, metadata=about("size of the candidate set"))
+    gap: Any = field(default=0.6, metadata=about("largest max q - q_n"))
 
     name = "relaxed-top-n"
     reads = "target"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, parameter
+from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, about, parameter
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Typical(Rule):
     [1] arXiv 2401.10774 (Medusa).
     """
 
-    epsilon: Any = 0.09
-    alpha: Any = 0.3
+    epsilon: Any = field(default=0.09, metadata=about("threshold on the target probability"))
+    alpha: Any = field(default=0.3, metadata=about("factor of the entropy threshold"))
 
     name = "typical"
     reads = "target"

@@ -1,0 +1,193 @@
+"""`cactus-rules generate`: text from a GGUF target, a draft and any acceptance rule."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cactus_rules.cli.rule_options import add_rule_options, read_rule
+
+if TYPE_CHECKING:
+    from cactus_rules.adapters.generation import Completion, Generation
+    from cactus_rules.adapters.llamacpp import SpeculativeLlama
+
+_EPILOG = """\
+examples:
+  cactus-rules generate --target big.gguf --draft small.gguf --rule lossless -p "Once upon a time"
+      exactly the target's law, faster
+  cactus-rules generate --target big.gguf --draft small.gguf --rule mentored --delta 0.1 -p "Once"
+      accept more: each token's law moves at most 0.1 nats (KL) from the target's
+  cactus-rules generate --target big.gguf --draft requantize:Q2_K --rule cactus --delta 0.05 \\
+      --temperature 0.6 --top-k 20 --top-p 0.95 --seed 1 --chat -p "What is a cactus?"
+  cactus-rules generate --target big.gguf --draft none -p "Once"
+      plain decoding, to compare with
+"""
+
+
+def register(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "generate",
+        help="generate text with a GGUF target, a draft and an acceptance rule",
+        description="Streams the text, then prints what speculation did. Needs the llamacpp extra: "
+        "pip install 'cactus-rules[llamacpp]'.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    models = parser.add_argument_group("models")
+    models.add_argument("--target", required=True, metavar="T.gguf", help="the target model")
+    models.add_argument(
+        "--draft",
+        required=True,
+        metavar="D",
+        help="a GGUF file; ngram (looked up in the text); requantize:TYPE, for example "
+        "requantize:Q2_K (made from the target, cached); or none (plain decoding)",
+    )
+    models.add_argument("--ctx", type=int, metavar="N", help="context length (default: 4096)")
+    models.add_argument("--threads", type=int, metavar="N", help="CPU threads")
+    models.add_argument(
+        "--gpu-layers", type=int, default=0, metavar="N", help="layers on the GPU; -1 for all"
+    )
+    add_rule_options(parser, "lossless")
+    _add_speculation_options(parser)
+    _add_sampling_options(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object: text and metrics")
+    parser.set_defaults(run=run)
+
+
+def _add_speculation_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("speculation")
+    group.add_argument(
+        "-k", "--num-draft-tokens", type=int, default=4, metavar="K", help="at most (default: 4)"
+    )
+    group.add_argument(
+        "--fixed-length", action="store_true", help="always draft K tokens, do not adapt"
+    )
+    group.add_argument(
+        "--draft-sampling",
+        choices=("sample", "greedy"),
+        default="sample",
+        help="draw drafts from the draft's law, or take its argmax (read as one-hot)",
+    )
+
+
+def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("text and sampling (applied to both models)")
+    prompt = group.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt; - reads stdin")
+    prompt.add_argument("--prompt-file", type=Path, metavar="FILE")
+    group.add_argument("--chat", action="store_true", help="use the target's chat template")
+    group.add_argument("-n", "--max-tokens", type=int, default=128, metavar="N")
+    group.add_argument("--stop", action="append", default=[], metavar="TEXT")
+    group.add_argument("--seed", type=int, metavar="N", help="repeats a generation")
+    group.add_argument("--temperature", type=float, default=1.0, metavar="T", help="0 is greedy")
+    group.add_argument("--top-k", type=int, default=0, metavar="K", help="0 keeps all")
+    group.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 keeps all")
+    group.add_argument("--min-p", type=float, default=0.0, metavar="P", help="0 keeps all")
+    group.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X")
+    group.add_argument("--frequency-penalty", type=float, default=0.0, metavar="X")
+    group.add_argument("--presence-penalty", type=float, default=0.0, metavar="X")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Generate, and print the text and the table."""
+    rule = read_rule(arguments)
+    prompt = _prompt(arguments)
+    from cactus_rules.adapters.llamacpp import SpeculativeLlama
+
+    with SpeculativeLlama(
+        arguments.target,
+        None if arguments.draft == "none" else arguments.draft,
+        rule=rule,
+        num_draft_tokens=arguments.num_draft_tokens,
+        adaptive=not arguments.fixed_length,
+        draft_sampling=arguments.draft_sampling,
+        n_ctx=arguments.ctx,
+        n_threads=arguments.threads,
+        n_gpu_layers=arguments.gpu_layers,
+    ) as llama:
+        start = time.perf_counter()
+        generation = _start(llama, prompt, arguments)
+        interrupted = _stream(generation, show=not arguments.json)
+        completion = generation.completion
+        seconds = time.perf_counter() - start
+    if arguments.json:
+        print(json.dumps(_as_json(completion, seconds)))
+    else:
+        print(f"\n\n{table(completion, seconds)}", file=sys.stderr)
+    return 130 if interrupted else 0
+
+
+def _prompt(arguments: argparse.Namespace) -> str:
+    if arguments.prompt_file is not None:
+        return str(arguments.prompt_file.read_text())
+    return sys.stdin.read() if arguments.prompt == "-" else str(arguments.prompt)
+
+
+def _start(llama: SpeculativeLlama, prompt: str, arguments: argparse.Namespace) -> Generation:
+    options: dict[str, Any] = {
+        name: getattr(arguments, name)
+        for name in (
+            "max_tokens",
+            "stop",
+            "seed",
+            "temperature",
+            "top_k",
+            "top_p",
+            "min_p",
+            "repetition_penalty",
+            "frequency_penalty",
+            "presence_penalty",
+        )
+    }
+    if arguments.chat:
+        return llama.chat_stream([{"role": "user", "content": prompt}], **options)
+    return llama.generate(prompt, **options)
+
+
+def _stream(generation: Generation, *, show: bool) -> bool:
+    """Print pieces as they come; whether Ctrl-C broke it off."""
+    try:
+        for piece in generation:
+            if show:
+                print(piece, end="", flush=True)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _as_json(completion: Completion, seconds: float) -> dict[str, Any]:
+    return {
+        "text": completion.text,
+        "token_ids": completion.token_ids,
+        "logprobs": completion.logprobs,
+        "finish_reason": completion.finish_reason,
+        "seed": completion.seed,
+        "num_prompt_tokens": completion.num_prompt_tokens,
+        "seconds": seconds,
+        "metrics": completion.metrics.as_dict(),
+    }
+
+
+def table(completion: Completion, seconds: float) -> str:
+    """What speculation did, for people."""
+    metrics, count = completion.metrics, len(completion.token_ids)
+    kl = metrics.kl_spent
+    rows = [
+        ("tokens per target call", f"{count / max(metrics.num_target_calls, 1):.2f}"),
+        ("mean acceptance length", f"{metrics.mean_acceptance_length:.2f}"),
+        ("acceptance rate", f"{metrics.draft_acceptance_rate:.3f}"),
+        (
+            "KL spent per token",
+            "unknown for this rule"
+            if kl is None
+            else f"{kl:.4f} nats (a bound on KL(output||target))",
+        ),
+        ("tokens per second", f"{count / seconds:.1f} ({count} tokens, prompt included in time)"),
+        ("finish reason, seed", f"{completion.finish_reason or 'interrupted'}, {completion.seed}"),
+    ]
+    return "\n".join(f"{name:<24}{value}" for name, value in rows)
