@@ -158,8 +158,6 @@ def _error(
         # linear terms that cancel carry the factor 1/(order - 1).
         powers = 1 + abs(record.order) * (1 + xp.log1p(up) - xp.log1p(down))
         terms = (terms + 4 * x / abs(record.order - 1)) * powers
-            1 + abs(record.order) * (1 + xp.log1p(up) - xp.log1p(down))
-        )
     return 4 * _EPS * terms / (slope_up - slope_down)
 
 
