@@ -46,8 +46,8 @@ class Positions:
 
         n = self.numbers
         numbers = Numbers(each(n.cap), each(n.scale), each(n.floor), each(n.floor_id))
-        fields = (self.p_n, self.q_n, self.token)
-        return Positions(*map(pick, fields), numbers, pick(self.one_hot), pick(self.status))
+        p_n, q_n, token = pick(self.p_n), pick(self.q_n), pick(self.token)
+        return Positions(p_n, q_n, token, numbers, pick(self.one_hot), pick(self.status))
 
 
 def read_positions(
@@ -60,6 +60,8 @@ def read_positions(
     """
     if is_numpy(xp) and token.ndim == 0 and rule.reads == "pair" and target.ndim == 1:
         xp, token = scalars, token[()]
+    if not (is_numpy(xp) or xp is scalars):
+        rule = rule.placed(xp, target)
     zero, width = 0 * token, target.shape[-1]
     inside = (token >= 0) & (token < width)
     token = xp.where(inside, token, zero)
@@ -128,8 +130,8 @@ def recovered_weights(
     weights = residual_weights(xp, draft, target, at.token, at.numbers)
     broken = 0 * at.token > 0
     if draft is not None:
-        total = xp.sum(weights, axis=-1)
-        broken = at.one_hot | ~((total > 0) & xp.isfinite(total))
+        p = float64(xp, draft)
+        broken = at.one_hot | ~xp.all((p >= 0) & xp.isfinite(p), axis=-1)
         alone = residual_weights(xp, None, target, at.token, at.numbers)
         weights = xp.where(broken[..., None], alone, weights)
     weights = xp.where(outside[..., None], q, weights)

@@ -37,8 +37,17 @@ def sum_tolerance(dtype: Any, width: int) -> float:
     return 16 * eps + math.sqrt(width) * 2.0**-23 + width * flushed
 
 
-def check_rows(xp: Namespace, rows: Array, name: str, used: Array | None = None) -> None:
-    """ValueError unless every row `(..., V)` is a law; `used (...)` limits the check."""
+def check_rows(
+    xp: Namespace,
+    rows: Array,
+    name: str,
+    used: Array | None = None,
+    ids: np.ndarray | None = None,
+) -> None:
+    """ValueError unless every row `(..., V)` is a law.
+
+    `used (...)` limits the check; `ids` are the names of the entries of candidate lists.
+    """
     fine = xp.isfinite(rows) & (rows >= 0)
     ok = xp.all(fine, axis=-1)
     if used is not None:
@@ -47,7 +56,7 @@ def check_rows(xp: Namespace, rows: Array, name: str, used: Array | None = None)
         at = _first(ok)
         row = _to_list(rows[at] if at else rows)
         i = next(i for i, x in enumerate(row) if not (np.isfinite(x) and x >= 0))
-        where = f"{name}[{', '.join(map(str, (*at, i)))}]"
+        where = f"{name}[{', '.join(map(str, (*at, i if ids is None else ids[at][i])))}]"
         raise ValueError(
             f"{where} is {row[i]}: probabilities must be finite and >= 0; "
             "pass softmax outputs, not logits, or policy='safe' to have bad rows repaired"
@@ -67,7 +76,10 @@ def check_rows(xp: Namespace, rows: Array, name: str, used: Array | None = None)
 
 
 def check_drafted(xp: Namespace, p_n: Array, token: Array, used: Array | None, name: str) -> None:
-    """ValueError if a drafted token has draft probability 0: it cannot come from that row."""
+    """ValueError if a drafted token has draft probability 0: it cannot come from that row.
+
+    `token` holds the ids as the caller gave them, also for candidate lists.
+    """
     ok = p_n > 0
     if used is not None:
         ok = ok | ~used

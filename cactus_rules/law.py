@@ -149,7 +149,7 @@ def _recovered(
             _XP, p, q, token, Numbers(0.0, scales[0], numbers.floor, numbers.floor_id)
         )
         weights = weights if weights.any() else q
-        return rejected.sum() * (weights / weights.sum())
+        return np.asarray(rejected.sum() * (weights / weights.sum()))
     return _recovered_by_scale(p, q, rejected, scales)
 
 

@@ -50,9 +50,9 @@ def draw_index(xp: Namespace, weights: Array, u: Array) -> Array:
     weight 0 is never drawn.
     """
     sums = xp.cumulative_sum(weights, axis=-1)
-    # u C_last < C_last for u <= 1 - 2^-53, so that the first such i exists.
-    u = xp.minimum(u, 1 - 2.0**-53 + 0 * u)
-    below = sums <= (u * sums[..., -1])[..., None]
+    last = sums[..., -1:]
+    # Where u C_last rounds to C_last (subnormal sums), the first i that reaches C_last.
+    below = (sums <= u[..., None] * last) & (sums < last)
     return xp.sum(xp.astype(below, xp.int64), axis=-1)
 
 
@@ -68,7 +68,8 @@ def draw(row: Array | Sparse, u: float) -> int:
     """
     if isinstance(row, Sparse):
         order = np.argsort(row.ids, stable=True)
-        return int(row.ids[order][draw(row.probs[order], u)])
+        probs = np.where(row.ids >= 0, row.probs, 0.0)
+        return int(row.ids[order][draw(probs[order], u)])
     xp = namespace(row)
     weights = float64(xp, row)
     if not 0 <= u < 1:

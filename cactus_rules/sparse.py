@@ -83,8 +83,8 @@ def align(
     width = max([len(row) for row in rows], default=0) or 1
     ids = np.full((*batch, width), -1, np.int64)
     columns = np.full(batch, -1, np.int64)
-    q = np.zeros((*batch, width))
-    p = None if draft is None else np.zeros((*batch, width))
+    q = np.zeros((*batch, width), target.probs.dtype)
+    p = None if draft is None else np.zeros((*batch, width), draft.probs.dtype)
     for at, union in zip(np.ndindex(*batch), rows, strict=True):
         ids[at][: len(union)] = union
         _place(q[at], union, target.ids[at], target.probs[at])

@@ -42,10 +42,12 @@ def warp(
         wide = logits if str(logits.dtype).endswith("64") else xp.astype(logits, xp.float32)
         if temperature == 0:
             return one_hot_argmax(xp, wide)
-        probs = _softmax(xp, wide / temperature)
+        probs = _softmax(xp, wide, temperature)
         if top_k <= 0 and top_p >= 1 and min_p <= 0:
             return probs
-        return _filtered(xp, probs, top_k, top_p, min_p)
+        # Ordered by logit: two of them may round to one probability.
+        order = xp.argsort(wide, axis=-1, descending=True, stable=True)
+        return _filtered(xp, probs, order, top_k, top_p, min_p)
 
 
 def candidates(
@@ -85,13 +87,16 @@ def one_hot_argmax(xp: Namespace, logits: Array) -> Array:
     return xp.astype(ids == best, logits.dtype)
 
 
-def _softmax(xp: Namespace, logits: Array) -> Array:
-    weights = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
+def _softmax(xp: Namespace, logits: Array, temperature: float) -> Array:
+    # Differences first: they are <= 0, so that no temperature, however low, makes a NaN.
+    below = logits - xp.max(logits, axis=-1, keepdims=True)
+    weights = xp.exp(below / max(temperature, 1e-30))
     return weights / xp.sum(weights, axis=-1, keepdims=True)
 
 
-def _filtered(xp: Namespace, probs: Array, top_k: int, top_p: float, min_p: float) -> Array:
-    order = xp.argsort(probs, axis=-1, descending=True, stable=True)
+def _filtered(
+    xp: Namespace, probs: Array, order: Array, top_k: int, top_p: float, min_p: float
+) -> Array:
     sorted_probs = xp.take_along_axis(probs, order, axis=-1)
     rank = xp.arange(probs.shape[-1], dtype=xp.int64, device=getattr(probs, "device", None))
     keep = rank < (top_k if top_k > 0 else probs.shape[-1])

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from cactus_rules._arrays import Array, Namespace
+from cactus_rules._arrays import Array, Namespace, asarray, is_kind, namespace
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Guarantee:
         if self.law is None:
             return "none" + (f" ({self.condition})" if self.condition else "")
         bound = self.bound
-        if isinstance(bound, np.ndarray):
+        if getattr(bound, "ndim", 0):
             bound = "per request"
-        elif isinstance(bound, float):
-            bound = f"{bound:.6g}"
+        elif bound is not None:
+            bound = f"{float(bound):.6g}"
         text = f"{self.divergence}({self.law} law, target) <= {bound}"
         return text + (f" ({self.condition})" if self.condition else "")
 
@@ -126,6 +126,15 @@ class Rule(ABC):
     def guarantee(self) -> Guarantee:
         """What is promised, and about which law."""
 
+    def placed(self, xp: Namespace, like: Array) -> Self:
+        """The same rule with numpy parameters as arrays of `xp`, on the device of `like`."""
+        arrays = {
+            field.name: asarray(xp, value, like)
+            for field in dataclasses.fields(self)  # type: ignore[arg-type]
+            if isinstance(value := getattr(self, field.name), (np.ndarray, np.generic))
+        }
+        return dataclasses.replace(self, **arrays) if arrays else self  # type: ignore[type-var]
+
     def aligned(self) -> Self:
         """The same rule with a trailing axis on array parameters, to broadcast over positions."""
         arrays = {
@@ -156,7 +165,7 @@ def parameter(
     if isinstance(value, (float, int)) and not isinstance(value, bool):
         fine = low <= value <= high
     elif hasattr(value, "dtype"):
-        fine = bool(((value >= low) & (value <= high)).all())
+        fine = bool(namespace(value).all((value >= low) & (value <= high)))
     else:
         fine = False
     if not fine:
@@ -170,8 +179,11 @@ def parameter(
 def integer(rule: Rule, name: str, low: int) -> None:
     """Check that a parameter of a frozen record is an integer (or an array of them) >= low."""
     value = getattr(rule, name)
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole and getattr(getattr(value, "dtype", None), "kind", "-") not in "iu":
+    if isinstance(value, (list, tuple)):
+        value = np.asarray(value)
+        object.__setattr__(rule, name, value)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole and not (hasattr(value, "dtype") and is_kind(namespace(value), value, "integral")):
         raise ValueError(
             f"{type(rule).__name__}: {name} must be an integer >= {low}, got {value!r}"
         )

@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from cactus_rules import divergences
+from cactus_rules._arrays import namespace
 from cactus_rules.boost import Solver, boost, check_solver
 from cactus_rules.divergences import Divergence
 from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, about, parameter
@@ -62,7 +61,7 @@ class Cactus(Rule):
         name = divergences.get(self.divergence).name
         if self.solver != "taylor":
             return Guarantee("surrogate", name, self.delta)
-        log1p = np.log1p if hasattr(self.delta, "dtype") else math.log1p
+        log1p = namespace(self.delta).log1p if hasattr(self.delta, "dtype") else math.log1p
         return Guarantee(
             "surrogate", name, log1p(2 * self.delta), "delta itself only where cap <= 1/2"
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from cactus_rules._arrays import namespace
 from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, about, parameter
 
 
@@ -40,5 +40,5 @@ class Lenience(Rule):
     def guarantee(self) -> Guarantee:
         """Every Renyi divergence of the output law."""
         if hasattr(self.factor, "dtype"):
-            return Guarantee("output", "max", np.log(self.factor))
-        return Guarantee("output", "max", float(np.log(self.factor)), "so every Renyi divergence")
+            return Guarantee("output", "max", namespace(self.factor).log(self.factor))
+        return Guarantee("output", "max", math.log(self.factor), "so every Renyi divergence")
