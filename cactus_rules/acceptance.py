@@ -116,7 +116,7 @@ def accept(
     if (rule is None) == (delta is None):
         raise ValueError("give either delta (for Cactus) or rule=..., exactly one of them")
     rule = Cactus(delta) if rule is None else rule
-    ids = None
+    ids, given = None, token
     if isinstance(q, Sparse) or isinstance(p, Sparse):
         p, q, token, ids = _aligned(p, q, token)
     xp = namespace(q) if p is None else namespace(p, q)
@@ -126,16 +126,17 @@ def accept(
     _check_shapes(xp, p, q, token)
     policy = _validate.check_policy(policy, "strict" if is_numpy(xp) else "safe")
     if policy == "strict":
-        _validate.check_tokens(xp, token, q.shape[-1], None, "token")
-        _validate.check_rows(xp, q, "q")
+        named = token if ids is None else np.asarray(given)
+        _validate.check_tokens(xp, named, q.shape[-1] if ids is None else None, None, "token")
+        _validate.check_rows(xp, q, "q", ids=ids)
         if p is not None:
-            _validate.check_rows(xp, p, "p")
-            _validate.check_drafted(xp, gather(xp, p, token), token, None, "p")
+            _validate.check_rows(xp, p, "p", ids=ids)
+            _validate.check_drafted(xp, gather(xp, p, token), named, None, "p")
     draft = None if rule.ignores_draft else p
     with quiet(xp):
         at = read_positions(xp, rule, draft, q, token)
         ratio = at.numbers.cap / at.p_n
-        probability = xp.where(ratio < 1, ratio, 1.0 + 0 * ratio)
+        probability = xp.where(ratio < 1, ratio, 1.0 + 0 * at.p_n * at.q_n)
         scale = at.numbers.scale + 0 * at.p_n
     return Acceptance(probability, at.numbers.cap, scale, at.status, ids, at, (xp, draft, q))
 
