@@ -1,0 +1,1 @@
+"""Scripts that draw docs/figures; run one with ``python -m cactus_rules.theory.figures.NAME``."""
