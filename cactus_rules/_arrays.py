@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any, TypeAlias
@@ -29,12 +31,55 @@ scalars: Namespace = SimpleNamespace(
 """Numpy's own functions for numpy scalars, less the array overhead where a branch will do."""
 
 
+class Rows(ABC):
+    """Rows of probabilities `(..., V)` that are read in a way of their own, such as logits.
+
+    For adapters: `verify` takes them in the place of arrays, under the safe policy.
+    """
+
+    stored: Array
+    """The array behind the rows, of the same shape."""
+    decide: Callable[..., Any] | None = None
+    """Takes the place of the walk's accept tests and last draw, as a fused kernel does."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the rows."""
+        return tuple(self.stored.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """Dtype of the stored array."""
+        return self.stored.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @abstractmethod
+    def gather(self, index: Array) -> Array:
+        """Probabilities of the tokens `index (...)`, float64."""
+
+    @abstractmethod
+    def row_at(self, k: Array) -> Array:
+        """The rows `(..., V)` of one position `k (...)` per request."""
+
+    @abstractmethod
+    def whole(self) -> Array:
+        """All rows, float64."""
+
+    @abstractmethod
+    def first(self, count: int) -> Rows:
+        """The rows of the first `count` positions."""
+
+
 def namespace(*arrays: Array) -> Namespace:
     """The array namespace that all the given arrays share; numpy for plain Python numbers."""
     if all(isinstance(array, _PLAIN) for array in arrays):
         return numpy_namespace
     return array_api_compat.array_namespace(
-        *(array for array in arrays if not isinstance(array, _PLAIN))
+        *(_stored(array) for array in arrays if not isinstance(array, _PLAIN))
     )
 
 
@@ -43,9 +88,18 @@ def is_numpy(xp: Namespace) -> bool:
     return xp is numpy_namespace
 
 
+def is_torch(xp: Namespace) -> bool:
+    """Whether `xp` is torch."""
+    return bool(array_api_compat.is_torch_namespace(xp))
+
+
 def device_of(array: Array) -> Any:
     """The device of an array, None for plain Python numbers."""
-    return None if isinstance(array, _PLAIN) else array_api_compat.device(array)
+    return None if isinstance(array, _PLAIN) else array_api_compat.device(_stored(array))
+
+
+def _stored(array: Array) -> Array:
+    return array.stored if isinstance(array, Rows) else array
 
 
 def asarray(xp: Namespace, value: Any, like: Array) -> Array:
@@ -54,18 +108,26 @@ def asarray(xp: Namespace, value: Any, like: Array) -> Array:
         return value
     if is_numpy(xp):
         return np.asarray(value)
-    return xp.asarray(value, device=device_of(like))
+    if isinstance(value, float):
+        # Filled on the device: a copy from the host would break the capture of a CUDA graph.
+        return xp.full((), value, dtype=xp.float64, device=device_of(like))
+    # By way of numpy: torch would read a list of floats as float32.
+    return xp.asarray(np.array(value), device=device_of(like))
 
 
 def float64(xp: Namespace, array: Array) -> Array:
     """`array` in float64, on its own device; a numpy scalar stays a scalar."""
     if isinstance(array, (float, int, np.generic)):
         return np.float64(array)
+    if isinstance(array, Rows):
+        return array.whole()
     return xp.astype(array, xp.float64, copy=False)
 
 
 def gather(xp: Namespace, rows: Array, index: Array) -> Array:
     """`rows[..., index]` for `rows (..., V)` and `index (...)`, in float64."""
+    if isinstance(rows, Rows):
+        return rows.gather(index)
     if rows.ndim == 1 and isinstance(index, np.generic):
         return np.float64(rows[index])
     if rows.ndim == 1:
@@ -76,6 +138,23 @@ def gather(xp: Namespace, rows: Array, index: Array) -> Array:
     return float64(xp, xp.take_along_axis(rows, index[..., None], axis=-1)[..., 0])
 
 
+def positive(xp: Namespace, x: Array) -> Array:
+    """The positive part max(x, 0); NaN stays NaN."""
+    return xp.maximum(x, xp.zeros((), dtype=x.dtype, device=getattr(x, "device", None)))
+
+
+def possible(xp: Namespace, condition: Array) -> bool:
+    """False if a condition is known to hold nowhere; True where looking would synchronise.
+
+    On the CPU looking is free; on other devices, and for a compiler, it is not.
+    """
+    if is_numpy(xp):
+        return bool(np.any(condition))
+    if not is_torch(xp) or xp.compiler.is_compiling():
+        return True
+    return condition.device.type != "cpu" or bool(condition.any())
+
+
 def is_kind(xp: Namespace, array: Array, kind: str) -> bool:
     """Whether the dtype is of the array API's kind "integral" or "real floating"."""
     if is_numpy(xp):
@@ -84,8 +163,11 @@ def is_kind(xp: Namespace, array: Array, kind: str) -> bool:
 
 
 def quiet(xp: Namespace) -> AbstractContextManager[Any]:
-    """Silence numpy's floating point warnings where the limit cases are handled by hand."""
-    return np.errstate(all="ignore") if is_numpy(xp) else nullcontext()
+    """Silence numpy's floating point warnings where the limit cases are handled by hand.
+
+    Array libraries that are built on numpy warn as numpy does; torch's compiler knows no errstate.
+    """
+    return nullcontext() if is_torch(xp) else np.errstate(all="ignore")
 
 
 def to_numpy(array: Array) -> np.ndarray:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from cactus_rules._arrays import Array, Namespace, float64
 from cactus_rules._positions import Positions, Status, read_positions, sane_target
-from cactus_rules._walk import Walk, arange, at_position, finish_walk, row_at
+from cactus_rules._walk import Walk, arange, at_position, draw_last, finish_walk, first, row_at
 from cactus_rules.residual import residual_weights
 from cactus_rules.rules import Rule
 from cactus_rules.rules.base import Drafted
@@ -33,7 +33,7 @@ def block_walk(
 ) -> Walk:
     """Accept the longest prefix; draw one more token. Arguments as for the token walk."""
     k = tokens.shape[-1]
-    at = read_positions(xp, rule, draft, target[..., :k, :], tokens)
+    at = read_positions(xp, rule, draft, first(target, k), tokens)
     q, bad_target = sane_target(xp, float64(xp, target))
     p, h = _laws(xp, rule, draft, q[..., :k, :], at)
     ratio = _ratio(xp, p, h, at)
@@ -54,7 +54,9 @@ def block_walk(
         stop = xp.where(passed, xp.full_like(stop, i + 1), stop)
         kept_r = xp.where(passed, r, kept_r)
     weights = _weights(xp, p, h, q, kept_r, stop, length)
-    return finish_walk(xp, target, at, weights, at_position(xp, bad_target, stop), stop, length, u)
+    status = at_position(xp, bad_target, stop)
+    last = draw_last(xp, row_at(xp, target, stop), weights, status, stop, u)
+    return finish_walk(xp, at, last, length)
 
 
 def _laws(
@@ -75,7 +77,9 @@ def _laws(
     cap = xp.where((q > 0) & (cap >= 0), cap + 0 * q, 0 * q)
     kept = xp.where(cap < p, cap, p)
     weights = residual_weights(xp, p, q, at.token, at.numbers)
-    share = (1 - xp.sum(kept, axis=-1)) / xp.sum(weights, axis=-1)
+    missing, total = 1 - xp.sum(kept, axis=-1), xp.sum(weights, axis=-1)
+    # A draft and a target that are one-hot at the same token leave no residual, and need none.
+    share = xp.where(total > 0, missing / xp.where(total > 0, total, 1.0), 0.0)
     h = kept + ((share + abs(share)) / 2)[..., None] * weights
     return p, h / xp.sum(h, axis=-1)[..., None]
 

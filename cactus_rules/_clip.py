@@ -6,8 +6,10 @@ Mass balance ties the two ends together:
 
 so the family has one parameter, a, from 1 (h = q) to max p/q (h = p on the support of q). Tokens
 sorted by p/q turn every sum into a difference of cumulative sums. In log(a - 1) the logarithm of a
-divergence of h from q is nearly straight, with a slope between 1 and 2, so that a few Newton steps
-in a bracket find the budget; on devices their number is fixed.
+divergence of h from q is nearly straight, with a slope between 1 and 2; a divergence that is
+infinite where h excludes a token grows without bound as a nears max p/q. In the log-odds of a
+between the two ends, a few Newton steps in a bracket find the budget; on devices their number is
+fixed.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from cactus_rules._arrays import Array, Namespace, asarray, float64, is_numpy, n
 from cactus_rules.divergences import Divergence
 
 _EPS = 2.0**-52
-_STEPS = 18
+_STEPS = 30
 _HIGHEST = 1e300
 
 
@@ -166,25 +168,28 @@ class _Sorted:
         xp, one = self.xp, 1 + 0 * self.row_scale
         top = xp.max(xp.where(self.q > 0, self.ratio, 0 * self.q), axis=-1)
         free = measure(self.clip(top))[0] <= goal
-        low, high = _EPS * one, xp.where(top > 1, top - 1, _EPS * one)
+        room = xp.where(top > 1, top - 1, _EPS * one)
+        low, high = _EPS / room, one / _EPS
         # Near a = 1 an f-divergence with f''(1) = 1 is s^2 Q (1 + Q/(1-Q)) / 2, Q above 1.
         above = self.clip(one).high
         s = xp.sqrt(2 * goal * (1 - above) / above)
-        s = xp.where((s > low) & (s < high), s, xp.sqrt(low * high))
+        odds = xp.where((s > _EPS) & (s < room), s / (room - s), xp.sqrt(low * high))
         # A row that has arrived stays as it is, whatever the rest of its batch still needs.
-        best, done = 0 * s, free
+        best, done = 0 * one, free | (goal <= 0)
         for _ in range(_STEPS):
+            s = room / (1 + 1 / odds)
             value, slope = measure(self.clip(1 + s))
             within = value <= goal
             best = xp.where(within & ~done, s, best)
-            low, high = xp.where(within, s, low), xp.where(within, high, s)
+            low, high = xp.where(within, odds, low), xp.where(within, high, odds)
             # Aim below the goal by what the spacing of floats at a = 1 + s may move the measure.
             slack = xp.minimum(2.0**-36 + 8 * _EPS / s, one / 2)
             done = done | (within & (value >= goal * (1 - 4 * slack)))
             if is_numpy(xp) and np.all(done):
                 break
-            newton = s * xp.exp((xp.log(goal * (1 - slack)) - xp.log(value)) * value / (s * slope))
+            gap = xp.log(goal * (1 - slack)) - xp.log(value)
+            newton = odds * xp.exp(gap * value * (1 + odds) / (s * slope))
             inside = (newton > low) & (newton < high)
-            s = xp.where(inside, newton, xp.sqrt(low * high))
+            odds = xp.where(inside, newton, xp.sqrt(low * high))
         # Where the draft may be kept as it is, a is raised by the rounding of a * q.
         return self.ends(xp.where(free, top * (1 + 4 * _EPS), 1 + best))

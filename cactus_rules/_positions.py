@@ -6,13 +6,23 @@ the safe policy's repairs exist once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntFlag
 
-from cactus_rules._arrays import Array, Namespace, asarray, float64, gather, is_numpy, scalars
+from cactus_rules._arrays import (
+    Array,
+    Namespace,
+    asarray,
+    float64,
+    gather,
+    is_numpy,
+    possible,
+    scalars,
+)
 from cactus_rules._validate import sum_tolerance
-from cactus_rules.residual import residual_weights
+from cactus_rules.residual import ids_like, one_hot, residual_weights
 from cactus_rules.rules.base import Drafted, Numbers, Rule
 
 
@@ -67,7 +77,7 @@ def read_positions(
     token = xp.where(inside, token, zero)
     q_n = gather(xp, target, token)
     q_fine = (q_n >= 0) & (q_n <= 1 + sum_tolerance(target.dtype, width))
-    q_n = xp.where(q_fine & inside, q_n, 0.0 * zero)
+    q_n = xp.where(q_fine & inside, q_n, 0.0)
     if draft is None or rule.ignores_draft:
         p_fine = inside | ~inside
         p_n = 1.0 + 0 * q_n
@@ -76,7 +86,7 @@ def read_positions(
         p_n = gather(xp, draft, token)
         p_fine = (p_n > 0) & (p_n <= 1 + sum_tolerance(draft.dtype, width)) | ~inside
         if rule.reads == "rows":
-            p_fine = p_fine & xp.all((draft >= 0) & xp.isfinite(draft), axis=-1)
+            p_fine = p_fine & _is_measure(xp, float64(xp, draft))
         p_n = xp.where(p_fine & inside, p_n, 1.0 + 0 * q_n)
         numbers = _with_fallback(xp, rule, draft, target, p_n, q_n, token, ~p_fine)
     cap = xp.where((q_n > 0) & (numbers.cap >= 0), numbers.cap + 0 * q_n, 0 * q_n)
@@ -118,41 +128,52 @@ def _flag(xp: Namespace, condition: Array, flag: Status) -> Array:
 
 
 def recovered_weights(
-    xp: Namespace, draft: Array | None, target: Array, at: Positions
+    xp: Namespace, draft: Array | None, target: Array, at: Positions, bonus: Array | None = None
 ) -> tuple[Array, Array]:
-    """Weights `(..., V)` of the recovered token for one position per row, and the added status.
+    """Weights `(..., V)` of the last token for one position per row, and the added status.
 
     As `residual_weights`, with what the safe policy reads into bad rows: a bad target emits its
-    finite argmax, a bad draft row is one-hot, a token outside the vocabulary leaves the target.
+    finite argmax, a bad draft row is one-hot, a token outside the vocabulary leaves the target, as
+    does `bonus (...)`, where nothing was rejected.
     """
     q = float64(xp, target)
-    outside = (at.status & int(Status.TOKEN_OUTSIDE)) > 0
-    weights = residual_weights(xp, draft, target, at.token, at.numbers)
-    broken = 0 * at.token > 0
+    p, broken = None, 0 * at.token > 0
     if draft is not None:
         p = float64(xp, draft)
-        broken = at.one_hot | ~xp.all((p >= 0) & xp.isfinite(p), axis=-1)
-        alone = residual_weights(xp, None, target, at.token, at.numbers)
-        weights = xp.where(broken[..., None], alone, weights)
-    weights = xp.where(outside[..., None], q, weights)
+        broken = at.one_hot | ~_is_measure(xp, p)
+        if possible(xp, broken):
+            p = xp.where(broken[..., None], one_hot(xp, ids_like(xp, q), at.token), p)
+    weights = residual_weights(xp, p, q, at.token, at.numbers)
+    unreduced = (at.status & int(Status.TOKEN_OUTSIDE)) > 0
+    if bonus is not None:
+        unreduced = unreduced | bonus
     # A target that is one-hot at the rejected token leaves nothing but that token.
-    weights = xp.where((xp.sum(weights, axis=-1) > 0)[..., None], weights, q)
+    replaced = unreduced | ~(xp.sum(weights, axis=-1) > 0)
+    if possible(xp, replaced):
+        weights = xp.where(replaced[..., None], q, weights)
     repaired, status = sane_target(xp, q)
-    weights = xp.where((status > 0)[..., None], repaired, weights)
-    read_as_one_hot = broken & ~outside & (status == 0)
+    if possible(xp, status > 0):
+        weights = xp.where((status > 0)[..., None], repaired, weights)
+    read_as_one_hot = broken & ~unreduced & (status == 0)
     return weights, status + _flag(xp, read_as_one_hot, Status.DRAFT_REPAIRED)
 
 
 def sane_target(xp: Namespace, q: Array) -> tuple[Array, Array]:
     """Float64 target rows, one-hot at the finite argmax where they are bad, and the status."""
-    sane = xp.all((q >= 0) & xp.isfinite(q), axis=-1) & (xp.sum(q, axis=-1) > 0)
-    weights = xp.where(sane[..., None], q, finite_argmax(xp, q))
-    return weights, _flag(xp, ~sane, Status.TARGET_REPAIRED)
+    bad = ~(_is_measure(xp, q) & (xp.sum(q, axis=-1) > 0))
+    if not possible(xp, bad):
+        return q, _flag(xp, bad, Status.TARGET_REPAIRED)
+    weights = xp.where(bad[..., None], finite_argmax(xp, q), q)
+    return weights, _flag(xp, bad, Status.TARGET_REPAIRED)
+
+
+def _is_measure(xp: Namespace, rows: Array) -> Array:
+    """Whether all entries of float64 rows are finite and >= 0."""
+    return (xp.min(rows, axis=-1) >= 0) & (xp.max(rows, axis=-1) < math.inf)
 
 
 def finite_argmax(xp: Namespace, rows: Array) -> Array:
     """One-hot float64 rows at the largest finite entry, the lowest id among equals; 0 if none."""
     usable = xp.isfinite(rows) & (rows >= 0)
     best = xp.argmax(xp.where(usable, rows, xp.full_like(rows, -1.0)), axis=-1)
-    ids = xp.arange(rows.shape[-1], dtype=best.dtype, device=getattr(rows, "device", None))
-    return xp.astype(ids == best[..., None], xp.float64)
+    return one_hot(xp, ids_like(xp, rows), best)

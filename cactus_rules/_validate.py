@@ -22,13 +22,18 @@ def check_policy(policy: str | None, default: str) -> str:
     return policy
 
 
-@cache
 def sum_tolerance(dtype: Any, width: int) -> float:
     """How far the sum of a row of `width` probabilities may be off 1 by its dtype alone.
 
     16 ulps for the rounding of entries that add up to 1, plus, below float64, a softmax that
     accumulated in float32 (an ulp of float32 times the root of the width), plus flushed subnormals.
     """
+    # The type first: array-api-strict warns where its dtypes meet numpy's, as in a common cache.
+    return _sum_tolerance(type(dtype), dtype, width)
+
+
+@cache
+def _sum_tolerance(kind: type, dtype: Any, width: int) -> float:
     name = str(dtype).rsplit(".", maxsplit=1)[-1]
     if name == "float64":
         return 2.0**-26
@@ -43,18 +48,21 @@ def check_rows(
     name: str,
     used: Array | None = None,
     ids: np.ndarray | None = None,
+    dtype: Any = None,
 ) -> None:
     """ValueError unless every row `(..., V)` is a law.
 
-    `used (...)` limits the check; `ids` are the names of the entries of candidate lists.
+    `used (...)` limits the check; `ids` are the names of the entries of candidate lists; `dtype`
+    is that of the rows as the caller gave them.
     """
+    dtype = rows.dtype if dtype is None else dtype
     fine = xp.isfinite(rows) & (rows >= 0)
     ok = xp.all(fine, axis=-1)
     if used is not None:
         ok = ok | ~used
     if not bool(xp.all(ok)):
         at = _first(ok)
-        row = _to_list(rows[at] if at else rows)
+        row = _to_list(rows[(*at, ...)])
         i = next(i for i, x in enumerate(row) if not (np.isfinite(x) and x >= 0))
         where = f"{name}[{', '.join(map(str, (*at, i if ids is None else ids[at][i])))}]"
         raise ValueError(
@@ -62,7 +70,7 @@ def check_rows(
             "pass softmax outputs, not logits, or policy='safe' to have bad rows repaired"
         )
     total = xp.sum(xp.astype(rows, xp.float64), axis=-1)
-    off = abs(total - 1) <= sum_tolerance(rows.dtype, rows.shape[-1])
+    off = abs(total - 1) <= sum_tolerance(dtype, rows.shape[-1])
     if used is not None:
         off = off | ~used
     if not bool(xp.all(off)):
@@ -70,7 +78,7 @@ def check_rows(
         label = f"{name}[{', '.join(map(str, at))}]" if at else name
         value = float(total[at] if at else total)
         raise ValueError(
-            f"{label} sums to {value:.9g}, off 1 by more than {rows.dtype} explains: renormalise "
+            f"{label} sums to {value:.9g}, off 1 by more than {dtype} explains: renormalise "
             "it (p and q are the draft's and the target's probabilities after all sampling filters)"
         )
 
@@ -93,16 +101,19 @@ def check_drafted(xp: Namespace, p_n: Array, token: Array, used: Array | None, n
         )
 
 
-def check_tokens(xp: Namespace, token: Array, width: int, used: Array | None, name: str) -> None:
-    """ValueError if a token id lies outside the row."""
-    ok = (token >= 0) & (token < width)
+def check_tokens(
+    xp: Namespace, token: Array, width: int | None, used: Array | None, name: str
+) -> None:
+    """ValueError if a token id lies outside the row, or is negative if its width is not known."""
+    ok = (token >= 0) if width is None else (token >= 0) & (token < width)
     if used is not None:
         ok = ok | ~used
     if not bool(xp.all(ok)):
         at = _first(ok)
         value = int(token[at] if at else token)
         raise ValueError(
-            f"{name}{list(at) or ''} is {value}, outside the vocabulary of {width} tokens: "
+            f"{name}{list(at) or ''} is {value}, outside the vocabulary"
+            f"{'' if width is None else f' of {width} tokens'}: "
             "pad short drafts with -1 at their end, and drop ids that the target does not have"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cactus_rules._arrays import Array, Namespace, float64, gather
+from cactus_rules._arrays import Array, Namespace, Rows, float64, gather, is_numpy, is_torch
 from cactus_rules._positions import Positions, read_positions, recovered_weights, sane_target
 from cactus_rules.residual import draw_index
 from cactus_rules.rules import Rule
@@ -22,6 +22,19 @@ class Walk:
     q_emitted: Array
 
 
+@dataclass(frozen=True)
+class Last:
+    """Where a walk stopped and the token drawn there. All fields have the requests' shape."""
+
+    stop: Array
+    """Number of accepted tokens."""
+    token: Array
+    q: Array
+    """Target probability of the token."""
+    status: Array
+    """`Status` bits of the rows that it was drawn from."""
+
+
 def token_walk(
     xp: Namespace,
     rule: Rule,
@@ -32,64 +45,55 @@ def token_walk(
     u: Array,
 ) -> Walk:
     """Test token after token; stop at the first rejection."""
-    k = tokens.shape[-1]
-    at = read_positions(xp, rule, draft, target[..., :k, :], tokens)
-    position = arange(xp, k, tokens)
-    drafted = position < length[..., None]
+    at = read_positions(xp, rule, draft, first(target, tokens.shape[-1]), tokens)
+    decide = (target.decide if isinstance(target, Rows) else None) or decide_plainly
+    last = decide(xp, draft, target, at, length, u)
+    return finish_walk(xp, at, last, length)
+
+
+def decide_plainly(
+    xp: Namespace, draft: Array | None, target: Array, at: Positions, length: Array, u: Array
+) -> Last:
+    """The accept test at all positions, then the draw from one row pair per request."""
+    k = at.token.shape[-1]
+    drafted = arange(xp, k, at.token) < length[..., None]
     kept = drafted & (u[..., :k, 0] * at.p_n < at.numbers.cap)
     stop = xp.sum(xp.astype(before(xp, ~kept), xp.int64), axis=-1)
-    weights, added = _final_weights(xp, draft, target, at, stop, length)
-    return finish_walk(xp, target, at, weights, added, stop, length, u)
-
-
-def finish_walk(
-    xp: Namespace,
-    target: Array,
-    at: Positions,
-    weights: Array,
-    added: Array,
-    stop: Array,
-    length: Array,
-    u: Array,
-) -> Walk:
-    """Draw the last token from `weights (..., V)` and put the emitted tokens in a row.
-
-    `stop (...)` is the number of accepted tokens, `added (...)` the status of the drawn one.
-    """
-    k = at.token.shape[-1]
-    last = draw_index(xp, weights, at_position(xp, u[..., 1], stop))
-    position = arange(xp, k + 1, at.token)
-    padded = xp.concat([at.token, xp.zeros_like(stop)[..., None]], axis=-1)
-    here = position == stop[..., None]
-    token_ids = xp.where(position < stop[..., None], padded, xp.full_like(padded, -1))
-    token_ids = xp.where(here, last[..., None], token_ids)
-    seen = (position <= stop[..., None]) & (position < length[..., None])
-    status = xp.concat([at.status, xp.zeros_like(stop)[..., None]], axis=-1)
-    status = xp.where(seen, status, xp.zeros_like(status))
-    fresh = added[..., None] - (added[..., None] & status)
-    status = xp.where(here, status + fresh, status)
-    q_last = gather(xp, row_at(xp, target, stop), last)
-    q_padded = xp.concat([at.q_n, 0 * q_last[..., None]], axis=-1)
-    return Walk(token_ids, stop, length, at, status, xp.where(here, q_last[..., None], q_padded))
-
-
-def _final_weights(
-    xp: Namespace, draft: Array | None, target: Array, at: Positions, stop: Array, length: Array
-) -> tuple[Array, Array]:
-    """Weights `(..., V)` of the recovered token at the stop, or the row of the bonus token."""
     q_row = row_at(xp, target, stop)
-    bonus, bonus_status = sane_target(xp, float64(xp, q_row))
-    if at.token.shape[-1] == 0:
-        return bonus, bonus_status
-    rejected = stop < length
-    k = xp.minimum(stop, xp.full_like(stop, at.token.shape[-1] - 1))
-    one = at.select(lambda values: at_position(xp, values, k))
-    p_row = None if draft is None else row_at(xp, draft, k)
-    weights, status = recovered_weights(xp, p_row, q_row, one)
-    return (
-        xp.where(rejected[..., None], weights, bonus),
-        xp.where(rejected, status, bonus_status),
-    )
+    if k == 0:
+        weights, status = sane_target(xp, float64(xp, q_row))
+    else:
+        tested = xp.minimum(stop, xp.full_like(stop, k - 1))
+        one = at.select(lambda values: at_position(xp, values, tested))
+        p_row = None if draft is None else row_at(xp, draft, tested)
+        weights, status = recovered_weights(xp, p_row, q_row, one, stop >= length)
+    return draw_last(xp, q_row, weights, status, stop, u)
+
+
+def draw_last(
+    xp: Namespace, q_row: Array, weights: Array, status: Array, stop: Array, u: Array
+) -> Last:
+    """The token drawn from `weights (..., V)`, where the target's row is `q_row`."""
+    token = draw_index(xp, weights, at_position(xp, u[..., 1], stop))
+    return Last(stop, token, gather(xp, q_row, token), status)
+
+
+def finish_walk(xp: Namespace, at: Positions, last: Last, length: Array) -> Walk:
+    """Put the emitted tokens, their target probabilities and the status in a row."""
+    stop = last.stop[..., None]
+    position = arange(xp, at.token.shape[-1] + 1, at.token)
+    padded = xp.concat([at.token, xp.zeros_like(stop)], axis=-1)
+    here = position == stop
+    token_ids = xp.where(position < stop, padded, xp.full_like(padded, -1))
+    token_ids = xp.where(here, last.token[..., None], token_ids)
+    seen = (position <= stop) & (position < length[..., None])
+    status = xp.concat([at.status, xp.zeros_like(stop)], axis=-1)
+    status = xp.where(seen, status, xp.zeros_like(status))
+    added = last.status[..., None]
+    status = xp.where(here, status + (added - (added & status)), status)
+    q_last = last.q[..., None]
+    q_emitted = xp.where(here, q_last, xp.concat([at.q_n, 0 * q_last], axis=-1))
+    return Walk(token_ids, last.stop, length, at, status, q_emitted)
 
 
 def telemetry(xp: Namespace, walk: Walk) -> tuple[Array, Array]:
@@ -125,4 +129,16 @@ def at_position(xp: Namespace, values: Array, k: Array) -> Array:
 
 def row_at(xp: Namespace, rows: Array, k: Array) -> Array:
     """`rows[..., k, :]` for one position per request."""
-    return xp.take_along_axis(rows, k[..., None, None], axis=-2)[..., 0, :]
+    if isinstance(rows, Rows):
+        return rows.row_at(k)
+    if k.ndim == 0 or not (is_numpy(xp) or is_torch(xp)):
+        return xp.take_along_axis(rows, k[..., None, None], axis=-2)[..., 0, :]
+    # The array API has no indexing by several arrays; where there is one, it copies whole rows.
+    axes = range(k.ndim)
+    grid = (xp.reshape(arange(xp, k.shape[i], k), (-1, *(1,) * (k.ndim - 1 - i))) for i in axes)
+    return rows[(*grid, k)]
+
+
+def first(rows: Array, count: int) -> Array:
+    """`rows[..., :count, :]`."""
+    return rows.first(count) if isinstance(rows, Rows) else rows[..., :count, :]

@@ -115,7 +115,7 @@ def _root(record: Divergence, q: Array, delta: Array, xp: Namespace) -> Array:
     """The root x of D(q + x || q) = delta on [0, 1 - q], less a bound on its error.
 
     D is convex and increasing in x, so Newton's iterates lie above the root after the first step
-    and fall toward it; each step may shrink the distance to x = 1 - q at most 16-fold. For KL the
+    and fall toward it; each step may shrink the distance to x = 1 - q at most 4096-fold. For KL the
     Taylor value is a start from which six steps reach the last digit over the whole range; the
     other divergences first halve a bracket in the logarithm of x / (1 - q - x).
     """
@@ -129,7 +129,7 @@ def _root(record: Divergence, q: Array, delta: Array, xp: Namespace) -> Array:
         x = xp.minimum(_bisected(record, q, room, delta, xp), highest)
     for _ in range(_NEWTON_STEPS):
         value, slope = _two_point(record, x, q, room, xp)
-        x = xp.minimum(x - (value - delta) / slope, xp.minimum(room - (room - x) / 16, highest))
+        x = xp.minimum(x - (value - delta) / slope, xp.minimum(room - (room - x) / 4096, highest))
         x = (x + abs(x)) / 2
     x = _rounded_down(x - _error(record, x, q, room, delta, xp), q)
     cost_of_one = q * record.generator(room / q, xp)[0] + room * record.at_zero

@@ -48,7 +48,8 @@ class Divergence(ABC):
         value, _ = self.generator(xp.where(t > -1, t, 0 * t), xp)
         value = xp.where(t > -1, q * value, q * self.at_zero)
         outside = xp.where(h > 0, h * self.at_infinity, 0 * h)
-        return xp.where(inside, value, outside)
+        # A ratio that overflows costs what a token outside q costs.
+        return xp.where(inside & (t < math.inf), value, outside)
 
     def between(self, h: Array, q: Array) -> Array:
         """D(h||q) over the last axis: `h` and `q (..., V)` give `(...)` in float64."""

@@ -85,7 +85,9 @@ def _normalised(rows: Array, name: str) -> np.ndarray:
     array = to_numpy(rows)
     if array.ndim == 0:
         raise ValueError(f"{name} must be rows (..., V), got a scalar")
-    _validate.check_rows(_XP, array.astype(np.float32), name)
+    # Each dtype's sums are off 1 by its own rounding; float64 rows may come from a float32 softmax.
+    dtype = str(getattr(rows, "dtype", array.dtype)).rsplit(".", maxsplit=1)[-1]
+    _validate.check_rows(_XP, array, name, dtype="float32" if dtype == "float64" else dtype)
     return np.asarray(array / array.sum(axis=-1, keepdims=True))
 
 

@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from cactus_rules._arrays import Array, Namespace, asarray, float64, namespace
+from cactus_rules._arrays import (
+    Array,
+    Namespace,
+    asarray,
+    float64,
+    namespace,
+    positive,
+    possible,
+)
 from cactus_rules.rules.base import Numbers
 from cactus_rules.sparse import Sparse
 
@@ -27,20 +35,22 @@ def residual_weights(
     Where rounding has left nothing, the weights are the target without the rejected token.
     """
     q = float64(xp, target)
-    ids = _ids_like(xp, q)
-    rejected = ids == token[..., None]
+    ids = ids_like(xp, q)
     scale = asarray(xp, numbers.scale, q)[..., None]
     whole = scale == math.inf
-    scaled = xp.where(whole, q, xp.where(whole, 1.0 + 0 * scale, scale) * q)
-    p = xp.astype(rejected, xp.float64) if draft is None else float64(xp, draft)
-    surplus = scaled - xp.where(whole, 0 * q, p)
-    weights = (surplus + abs(surplus)) / 2
+    p = one_hot(xp, ids, token) if draft is None else float64(xp, draft)
+    if possible(xp, whole):
+        p = xp.where(whole, xp.zeros_like(p), p)
+    surplus = xp.where(whole, xp.ones_like(scale), scale) * q - p
+    weights = positive(xp, surplus)
     if numbers.floor is not None and numbers.floor_id is not None:
         floor = asarray(xp, numbers.floor, q)[..., None]
         floor_id = asarray(xp, numbers.floor_id, q)[..., None]
         weights = xp.where((q > floor) | ((q == floor) & (ids <= floor_id)), weights, 0 * weights)
-    empty = xp.sum(weights, axis=-1)[..., None] == 0
-    return xp.where(empty, xp.where(rejected, 0 * q, q), weights)
+    empty = (xp.sum(weights, axis=-1) == 0)[..., None]
+    if not possible(xp, empty):
+        return weights
+    return xp.where(empty, xp.where(ids == token[..., None], 0 * q, q), weights)
 
 
 def draw_index(xp: Namespace, weights: Array, u: Array) -> Array:
@@ -51,9 +61,12 @@ def draw_index(xp: Namespace, weights: Array, u: Array) -> Array:
     """
     sums = xp.cumulative_sum(weights, axis=-1)
     last = sums[..., -1:]
-    # Where u C_last rounds to C_last (subnormal sums), the first i that reaches C_last.
-    below = (sums <= u[..., None] * last) & (sums < last)
-    return xp.sum(xp.astype(below, xp.int64), axis=-1)
+    bar = u[..., None] * last
+    below = sums <= bar
+    if possible(xp, bar >= last):
+        # Where u C_last rounds to C_last (subnormal sums), the first i that reaches C_last.
+        below = below & (sums < last)
+    return xp.count_nonzero(below, axis=-1)
 
 
 def draw(row: Array | Sparse, u: float) -> int:
@@ -79,7 +92,12 @@ def draw(row: Array | Sparse, u: float) -> int:
     return int(draw_index(xp, weights, asarray(xp, np.float64(u), weights)))
 
 
-def _ids_like(xp: Namespace, rows: Any) -> Array:
+def one_hot(xp: Namespace, ids: Array, token: Array) -> Array:
+    """Float64 rows that are 1 at the token."""
+    return xp.astype(ids == token[..., None], xp.float64)
+
+
+def ids_like(xp: Namespace, rows: Any) -> Array:
     """0 .. V-1 on the device of the rows."""
     device = getattr(rows, "device", None)
     return xp.arange(rows.shape[-1], dtype=xp.int64, device=device)

@@ -105,12 +105,11 @@ def verify(
             "walk='block' needs a rule whose law does not depend on the drafted token, such as "
             f"Lossless or Mentored, not {type(rule).__name__}: use walk='token'"
         )
-    ids = columns = None
+    ids, given = None, draft_token_ids
     if isinstance(target_probs, Sparse) or isinstance(draft_probs, Sparse):
-        draft_probs, target_probs, columns, ids = _aligned(
-            draft_probs, target_probs, np.asarray(draft_token_ids)
+        draft_probs, target_probs, draft_token_ids, ids = _aligned(
+            draft_probs, target_probs, np.asarray(given)
         )
-        draft_token_ids = columns
     xp = namespace(target_probs) if draft_probs is None else namespace(draft_probs, target_probs)
     if is_numpy(xp):
         target_probs = np.asarray(target_probs)
@@ -122,7 +121,8 @@ def verify(
     u = _uniforms(xp, tokens, target_probs, uniforms, rng, seeds, steps, policy)
     length = xp.sum(xp.astype(before(xp, tokens == -1), xp.int64), axis=-1)
     if policy == "strict":
-        _check_data(xp, draft_probs, target_probs, tokens, length)
+        named = tokens if ids is None else np.asarray(given)
+        _check_data(xp, draft_probs, target_probs, tokens, length, named, ids)
     draft = None if rule.ignores_draft else draft_probs
     with quiet(xp):
         take = token_walk if walk == "token" else block_walk
@@ -208,17 +208,25 @@ def _check_shapes(xp: Namespace, draft: Array | None, target: Array, tokens: Arr
 
 
 def _check_data(
-    xp: Namespace, draft: Array | None, target: Array, tokens: Array, length: Array
+    xp: Namespace,
+    draft: Array | None,
+    target: Array,
+    tokens: Array,
+    length: Array,
+    named: Array,
+    ids: np.ndarray | None,
 ) -> None:
+    """Strict checks; `named` are the tokens as given, `ids` the columns of candidate lists."""
     k = tokens.shape[-1]
     used = arange(xp, k, tokens) < length[..., None]
     used_rows = arange(xp, k + 1, tokens) <= length[..., None]
-    _validate.check_tokens(xp, tokens, target.shape[-1], used, "draft_token_ids")
-    _validate.check_rows(xp, target, "target_probs", used_rows)
+    width = target.shape[-1] if ids is None else None
+    _validate.check_tokens(xp, named, width, used, "draft_token_ids")
+    _validate.check_rows(xp, target, "target_probs", used_rows, ids)
     if draft is not None and k > 0:
-        _validate.check_rows(xp, draft, "draft_probs", used)
+        _validate.check_rows(xp, draft, "draft_probs", used, ids)
         index = xp.where(used, tokens, xp.zeros_like(tokens))
-        _validate.check_drafted(xp, gather(xp, draft, index), tokens, used, "draft_probs")
+        _validate.check_drafted(xp, gather(xp, draft, index), named, used, "draft_probs")
 
 
 def _aligned(

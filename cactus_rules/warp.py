@@ -42,12 +42,12 @@ def warp(
         wide = logits if str(logits.dtype).endswith("64") else xp.astype(logits, xp.float32)
         if temperature == 0:
             return one_hot_argmax(xp, wide)
-        probs = _softmax(xp, wide, temperature)
+        probs = softmax(xp, wide, max(temperature, 1e-30))
         if top_k <= 0 and top_p >= 1 and min_p <= 0:
             return probs
         # Ordered by logit: two of them may round to one probability.
         order = xp.argsort(wide, axis=-1, descending=True, stable=True)
-        return _filtered(xp, probs, order, top_k, top_p, min_p)
+        return filtered(xp, probs, order, top_k or probs.shape[-1], top_p, min_p)
 
 
 def candidates(
@@ -59,6 +59,8 @@ def candidates(
     min_p: float = 0.0,
 ) -> Sparse:
     """As `warp`, for numpy logits `(..., V)`, as candidate lists of the tokens that remain."""
+    check_options(temperature, top_k, top_p, min_p)
+    top_k = int(top_k)
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     logits = np.asarray(logits)
     if 0 < top_k < logits.shape[-1] and temperature > 0:
@@ -87,24 +89,32 @@ def one_hot_argmax(xp: Namespace, logits: Array) -> Array:
     return xp.astype(ids == best, logits.dtype)
 
 
-def _softmax(xp: Namespace, logits: Array, temperature: float) -> Array:
+def softmax(xp: Namespace, logits: Array, temperature: Array | float) -> Array:
+    """Softmax at a positive temperature, a number or `(..., 1)`."""
     # Differences first: they are <= 0, so that no temperature, however low, makes a NaN.
     below = logits - xp.max(logits, axis=-1, keepdims=True)
-    weights = xp.exp(below / max(temperature, 1e-30))
+    weights = xp.exp(below / temperature)
     return weights / xp.sum(weights, axis=-1, keepdims=True)
 
 
-def _filtered(
-    xp: Namespace, probs: Array, order: Array, top_k: int, top_p: float, min_p: float
+def filtered(
+    xp: Namespace,
+    probs: Array,
+    order: Array,
+    top_k: Array | int,
+    top_p: Array | float,
+    min_p: Array | float,
 ) -> Array:
+    """Top-k, top-p and min-p on laws whose tokens fall in `order`; numbers or `(..., 1)`."""
     sorted_probs = xp.take_along_axis(probs, order, axis=-1)
     rank = xp.arange(probs.shape[-1], dtype=xp.int64, device=getattr(probs, "device", None))
-    keep = rank < (top_k if top_k > 0 else probs.shape[-1])
+    keep = rank < top_k
     kept = float64(xp, xp.where(keep, sorted_probs, 0 * sorted_probs))
-    if top_p < 1:
+    if not isinstance(top_p, float) or top_p < 1:
         total = xp.sum(kept, axis=-1, keepdims=True)
         before = xp.cumulative_sum(kept, axis=-1) - kept
-        kept = xp.where((before < top_p * total) | (rank == 0), kept, 0 * kept)
+        within = (before < top_p * total) | (rank == 0) | (top_p >= 1)
+        kept = xp.where(within, kept, 0 * kept)
     kept = xp.where(kept >= min_p * kept[..., :1], kept, 0 * kept)
     kept = kept / xp.sum(kept, axis=-1, keepdims=True)
     inverse = xp.argsort(order, axis=-1)

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
-from cactus_rules._arrays import Array, Namespace, gather
+from cactus_rules._arrays import Array, Namespace, asarray, gather
 from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, about, integer, parameter
 
 
@@ -45,7 +45,7 @@ def _last_of_set(size: Any, at: Drafted) -> tuple[Array, Array]:
 def _member(at: Drafted, floor: Array, floor_id: Array) -> Array:
     """Infinity for tokens of the set, 0 for others."""
     inside = (at.q_n > floor) | ((at.q_n == floor) & (at.token <= floor_id))
-    return at.xp.where(inside, math.inf, 0.0)
+    return at.xp.where(inside, math.inf, 0 * at.q_n)
 
 
 def _count(condition: Array, xp: Namespace) -> Array:
@@ -70,7 +70,7 @@ class TopK(_SetRule):
 
     def size(self, descending: Array, xp: Namespace) -> Array:
         """It is k."""
-        return xp.zeros(descending.shape[:-1], dtype=xp.int64) + self.k
+        return xp.zeros_like(descending[..., 0], dtype=xp.int64) + self.k
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Nucleus(_SetRule):
     def size(self, descending: Array, xp: Namespace) -> Array:
         """The number of tokens before which the mass is not reached."""
         before = xp.cumulative_sum(descending, axis=-1) - descending
-        mass = xp.asarray(self.mass, dtype=xp.float64)[..., None]
+        mass = asarray(xp, self.mass, descending)[..., None]
         return _count(((before < mass) | (mass == 1)) & (descending > 0), xp)
 
 
@@ -114,7 +114,7 @@ class MinP(_SetRule):
 
     def size(self, descending: Array, xp: Namespace) -> Array:
         """The number of tokens above the threshold."""
-        ratio = xp.asarray(self.ratio, dtype=xp.float64)[..., None]
+        ratio = asarray(xp, self.ratio, descending)[..., None]
         return _count((descending >= ratio * descending[..., :1]) & (descending > 0), xp)
 
 
@@ -146,7 +146,7 @@ class RelaxedTopN(Rule):
         return Numbers(cap, math.inf, *_last_of_set(lambda row, xp: 1 + 0 * row[..., 0], at))
 
     def _size(self, descending: Array, xp: Namespace) -> Array:
-        gap = xp.asarray(self.gap, dtype=xp.float64)[..., None]
+        gap = asarray(xp, self.gap, descending)[..., None]
         near = _count(descending >= descending[..., :1] - gap, xp)
         return xp.minimum(near, self.n + 0 * near)
 

@@ -40,7 +40,7 @@ class Typical(Rule):
         entropy = -xp.sum(q * xp.log(xp.where(q > 0, q, 1.0)), axis=-1)
         threshold = self.alpha * xp.exp(-entropy)
         threshold = xp.minimum(threshold, self.epsilon + 0 * threshold)
-        return Numbers(xp.where(at.q_n > threshold, math.inf, 0.0), math.inf)
+        return Numbers(xp.where(at.q_n > threshold, math.inf, 0 * at.q_n), math.inf)
 
     @property
     def guarantee(self) -> Guarantee:
