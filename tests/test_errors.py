@@ -1,0 +1,179 @@
+"""Errors of the strict policy and of wrong calls: argument, value and remedy, as exact texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from kinds import Kind
+
+import cactus_rules as cr
+
+P, Q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
+U = np.full((2, 2), 0.5)
+
+
+def _accept(p: Any = P, q: Any = Q, token: Any = 0, **options: Any) -> Callable[[], Any]:
+    return lambda: cr.accept(np.array(p), np.array(q), token, **({"delta": 0.1} | options))
+
+
+def _verify(p: Any = P, q: Any = Q, token: Any = (0,), **options: Any) -> Callable[[], Any]:
+    draft, target = np.array([p]), np.array([q, Q])
+    return lambda: cr.verify(draft, target, token, cr.Lossless(), **({"uniforms": U} | options))
+
+
+REMEDY = "probabilities must be finite and >= 0; pass softmax outputs, not logits, or policy='safe'"
+
+BAD_DATA: list[tuple[Callable[[], Any], str]] = [
+    (_accept(p=[0.5, np.nan, 0.5]), f"p[1] is nan: {REMEDY} to have bad rows repaired"),
+    (_accept(q=[0.5, 1.0, -0.5]), f"q[2] is -0.5: {REMEDY}"),
+    (_accept(q=[np.inf, 0.0, 0.0]), f"q[0] is inf: {REMEDY}"),
+    (
+        _accept(p=[0.5, 0.3, 0.3]),
+        "p sums to 1.1, off 1 by more than float64 explains: renormalise it (p and q are the "
+        "draft's and the target's probabilities after all sampling filters)",
+    ),
+    (_accept(q=[0.0, 0.0, 0.0]), "q sums to 0, off 1 by more than float64 explains: renormalise"),
+    (
+        _accept(p=[0.0, 0.5, 0.5]),
+        "token 0 has probability 0 in p, so it was not drawn from it: pass the row that the token "
+        "was sampled from (p is the draft, q the target; check the order), or None for a one-hot",
+    ),
+    (_accept(token=3), "token is 3, outside the vocabulary of 3 tokens: pad short drafts with -1"),
+    (_accept(token=-1), "token is -1, outside the vocabulary of 3 tokens"),
+    (
+        _accept(p=[P, P], q=[Q, [0.5, np.nan, 0.5]], token=[0, 0]),
+        "q[1, 1] is nan: probabilities must be finite",
+    ),
+    (_accept(p=[P, P * 2], q=[Q, Q], token=[0, 0]), "p[1] sums to 2, off 1 by more than float64"),
+    (_verify(p=[0.5, np.nan, 0.5]), f"draft_probs[0, 1] is nan: {REMEDY}"),
+    (_verify(q=[0.5, 0.7, -0.2]), f"target_probs[0, 2] is -0.2: {REMEDY}"),
+    (_verify(q=[0.5, 0.1, 0.1]), "target_probs[0] sums to 0.7, off 1 by more than float64"),
+    (_verify(p=[0.0, 0.5, 0.5]), "token 0 has probability 0 in draft_probs[0], so it was not"),
+    (_verify(token=[5]), "draft_token_ids[0] is 5, outside the vocabulary of 3 tokens: pad short"),
+    (_verify(token=[-2]), "draft_token_ids[0] is -2, outside the vocabulary of 3 tokens: pad"),
+    (_verify(uniforms=U + 0.5), "uniforms must be in [0, 1): draw them with rng.random()"),
+    (_verify(uniforms=U * np.nan), "uniforms must be in [0, 1): draw them with rng.random()"),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), BAD_DATA, ids=[text[:40] for _, text in BAD_DATA])
+def test_bad_data_is_named_with_its_value_and_the_remedy(
+    call: Callable[[], Any], text: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        call()
+
+
+WRONG_CALLS: list[tuple[Callable[[], Any], str]] = [
+    (
+        _accept(p=[0.5, 0.5]),
+        "p (2,) and q (3,) must have the same last axis, the vocabulary: pad the shorter",
+    ),
+    (lambda: cr.accept(P, np.float64(1.0), 0, 0.1), "p (3,) and q () must have the same last axis"),
+    (_accept(token=0.5), "token must hold integers, got dtype float64"),
+    (_accept(p=[1, 0, 0]), "p must hold floats (probabilities), got dtype int64"),
+    (_accept(q=[True, False, False]), "q must hold floats (probabilities), got dtype bool"),
+    (
+        _accept(p=[P] * 2, q=[Q] * 2, token=[0, 0, 0]),
+        "token (3,) does not fit p (2, 3): give one token per row, (2,)",
+    ),
+    (_accept(policy="lax"), "policy must be 'strict' or 'safe', got 'lax'"),
+    (_accept(delta=-0.1), "Cactus: delta must be a number or an array of numbers >= 0, got -0.1"),
+    (_verify(policy="lax"), "policy must be 'strict' or 'safe', got 'lax'"),
+    (_verify(token=[0.5]), "draft_token_ids must be integers (..., K), got float64 (1,)"),
+    (_verify(token=0), "draft_token_ids must be integers (..., K), got int64 ()"),
+    (_verify(token=[0, 1]), "target_probs (2, 3) must be (..., K+1, V)"),
+    (_verify(p=[0.5, 0.5]), "draft_probs (1, 2) must be (..., K, V) = (1, 3): pad the smaller"),
+    (_verify(p=[1, 0, 0]), "draft_probs must hold floats (probabilities), got dtype int64"),
+    (_verify(uniforms=U[:1]), "uniforms must have shape (..., K+1, 2) = (2, 2), got (1, 2)"),
+    (_verify(uniforms=None), "give exactly one of uniforms=, rng=, or seeds= with steps="),
+    (_verify(seeds=1, steps=1), "give exactly one of uniforms=, rng=, or seeds= with steps="),
+    (_verify(steps=1), "seeds and steps go together: a request's seed and its target call's"),
+    (_verify(uniforms=None, seeds=1), "seeds and steps go together"),
+    (_verify(uniforms=None, seeds=0.5, steps=1), "seed, step and k must be integers"),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), WRONG_CALLS, ids=[text[:40] for _, text in WRONG_CALLS])
+def test_wrong_calls_are_refused_under_both_policies(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        call()
+
+
+@pytest.mark.parametrize("p", [np.array([0.5, 0.5]), np.array(0.5), P[None]], ids=["width", "scalar", "axes"])
+def test_output_law_and_audit_need_rows_of_one_shape(p: np.ndarray) -> None:
+    for call in (cr.output_law, cr.audit):
+        with pytest.raises(ValueError, match=r"must (have one shape|be rows) \(\.\.\., V\)"):
+            call(p, Q, cr.Lossless())
+
+
+def test_output_law_refuses_rows_that_are_no_laws() -> None:
+    with pytest.raises(ValueError, match=r"p\[1\] is nan"):
+        cr.output_law(np.array([0.5, np.nan]), np.array([0.5, 0.5]), cr.Lossless())
+    with pytest.raises(ValueError, match=r"q sums to 1\.5"):
+        cr.audit(np.array([0.5, 0.5]), np.array([0.5, 1.0]), cr.Lossless())
+
+
+@pytest.mark.parametrize(
+    ("row", "u", "text"),
+    [
+        ([0.5, 0.5], 1.0, r"u must be in \[0, 1\), got 1\.0: pass a fresh uniform number"),
+        ([0.5, 0.5], np.nan, r"u must be in \[0, 1\), got nan"),
+        ([0.0, 0.0], 0.5, "row must be finite, non-negative and have mass: nothing to draw from"),
+        ([np.nan, 1.0], 0.5, "row must be finite, non-negative and have mass"),
+        ([-0.5, 1.0], 0.5, "row must be finite, non-negative and have mass"),
+    ],
+)
+def test_draw_needs_a_row_with_mass_and_a_uniform(row: list[float], u: float, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        cr.draw(np.array(row), u)
+
+
+def test_strict_is_the_default_for_numpy_and_safe_for_other_kinds(kind: Kind) -> None:
+    p, q = np.array([0.5, 0.5, np.nan]), np.array([0.5, 0.5, 0.0])
+    rows = kind.make(p[None]), kind.make(np.stack([q, q])), kind.make(np.array([0]))
+    for policy in (None, "safe", "strict"):
+        strict = policy == "strict" or (policy is None and kind.is_numpy)
+        calls = (
+            lambda: cr.accept(kind.make(p), kind.make(q), rows[2][0], 0.1, policy=policy),
+            lambda: cr.verify(*rows, cr.Lossless(), rng=np.random.default_rng(0), policy=policy),
+        )
+        for call in calls:
+            if strict:
+                with pytest.raises(ValueError, match="is nan"):
+                    call()
+            else:
+                call()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("width", [3, 1000, 50000])
+def test_strict_accepts_what_the_dtype_explains_and_no_more(dtype: str, width: int) -> None:
+    rng = np.random.default_rng(0)
+    # A softmax in float32, whatever narrower dtype its result is stored in.
+    computed = "float64" if dtype == "float64" else "float32"
+    row = np.exp(rng.normal(scale=2.0, size=width).astype(computed))
+    row = (row / row.sum(dtype=computed)).astype(dtype)
+    n = int(np.argmax(row))
+    cr.accept(row, row, n, 0.1)
+    for factor in (0.9, 1.1):
+        off = np.minimum(row * np.array(factor, dtype=dtype), 1).astype(dtype)
+        with pytest.raises(ValueError, match=f"off 1 by more than {dtype} explains"):
+            cr.accept(row, off, n, 0.1)
+
+
+def test_rows_past_the_first_pad_are_never_read() -> None:
+    bad = np.full(3, np.nan)
+    p, q = np.array([P, bad, -P]), np.array([Q, Q, bad, bad * np.inf])
+    u = np.array([[0.0, 0.5]] * 4)
+    for rule in (cr.Lossless(), cr.Mentored(0.1), cr.TopK(1), cr.Band(0.5)):
+        for policy in ("strict", "safe"):
+            v = cr.verify(p, q, [2, -1, 7], rule, uniforms=u, policy=policy)
+            sane = cr.verify(P[None], np.array([Q, Q]), [2], rule, uniforms=u[:2])
+            np.testing.assert_array_equal(v.token_ids, [*sane.token_ids, -1, -1])
+            assert v.num_draft_tokens == 1
+            np.testing.assert_array_equal(v.status, 0)
