@@ -1,0 +1,84 @@
+"""One Triton kernel family for all acceptance rules, which takes a rule's `cap` and `scale`.
+
+The core computes a rule's numbers; the kernels do what touches the vocabulary:
+
+* `decide`: the accept tests, the stop at the first rejection, and the draw of the last token from
+  max(scale q - p, 0). One pass over one row pair per request, split over program instances, and a
+  second look at the one block that holds the token.
+* `log_sum_exp`: of the rows that a draft uses, so that logits need no softmax copy.
+* `uniforms`: Philox 4x32-10, bit for bit the numbers of `cactus_rules.uniforms`.
+
+`cactus_rules.adapters.torch.verify` uses them where they can run. Sums are in float64. Blocks
+depend on the vocabulary alone, so that a request gets the same token in any batch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from cactus_rules._arrays import Rows
+
+if TYPE_CHECKING:
+    from cactus_rules._walk import Last
+
+__all__ = ["ProbabilityRows", "decide", "log_sum_exp", "unavailable", "uniforms"]
+
+
+def unavailable(rows: Tensor) -> str | None:
+    """Why the kernels cannot run on these rows, or None where they can."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed (pip install triton)"
+    if rows.ndim != 3:
+        return f"the kernels take rows (B, K+1, V), not {tuple(rows.shape)}"
+    if not rows.is_cuda and not _launch().INTERPRETED:
+        return f"the rows are on {rows.device.type} (set TRITON_INTERPRET=1 to try the kernels)"
+    return None
+
+
+def decide(xp: Any, draft: Any, target: Any, at: Any, length: Tensor, u: Tensor) -> Last:
+    """The walk's accept tests and last draw, fused: see `cactus_rules._walk.decide_plainly`."""
+    return _launch().decide(draft, target, at, length, u)
+
+
+def log_sum_exp(logits: Tensor, used: Tensor) -> Tensor:
+    """log sum exp of the rows `(B, R, V)` where `used (B, R)`, float64 `(B, R)`; NaN elsewhere."""
+    return _launch().log_sum_exp(logits, used)
+
+
+def uniforms(seeds: Tensor, steps: Tensor, count: int) -> Tensor:
+    """Coins and draws `(B, count, 2)` for int64 `seeds` and `steps (B,)`, float64 in [0, 1)."""
+    return _launch().uniforms(seeds, steps, count)
+
+
+class ProbabilityRows(Rows):
+    """Rows `(B, R, V)` of probabilities on which `decide` takes the walk's place."""
+
+    def __init__(self, probabilities: Tensor) -> None:
+        """Rows of any float dtype and any strides."""
+        self.stored, self.decide = probabilities, decide
+
+    def gather(self, index: Tensor) -> Tensor:
+        """Probabilities of the tokens `index (B, R)`."""
+        return torch.take_along_dim(self.stored, index[..., None], -1)[..., 0].double()
+
+    def row_at(self, k: Tensor) -> Tensor:
+        """The rows `(B, V)` of one position `k (B,)` per request."""
+        return torch.take_along_dim(self.stored, k[..., None, None], -2)[..., 0, :]
+
+    def whole(self) -> Tensor:
+        """All rows, float64."""
+        return self.stored.double()
+
+    def first(self, count: int) -> ProbabilityRows:
+        """The first `count` rows of each request."""
+        return ProbabilityRows(self.stored[..., :count, :])
+
+
+def _launch() -> Any:
+    from cactus_rules.adapters.kernels import launch
+
+    return launch

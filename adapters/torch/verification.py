@@ -1,0 +1,130 @@
+"""`verify` on tensors: the core's verification, with logits and kernels where they apply."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+import cactus_rules as cr
+from cactus_rules._arrays import Rows
+from cactus_rules.adapters import kernels
+from cactus_rules.adapters.torch.logits import LogitRows
+
+
+def verify(
+    draft: Tensor | None,
+    target: Tensor,
+    draft_token_ids: Tensor,
+    rule: cr.Rule,
+    *,
+    logits: bool = False,
+    uniforms: Tensor | None = None,
+    seeds: Tensor | None = None,
+    steps: Tensor | None = None,
+    policy: str | None = None,
+    walk: Literal["token", "block"] = "token",
+    kernel: bool | None = None,
+) -> cr.Verification:
+    """Accept a prefix of each draft and emit one more token: `cactus_rules.verify` for tensors.
+
+    Nothing is read back to the host and no shape depends on data, unless `policy="strict"` asks
+    for it. Rules that read two numbers gather two numbers per drafted token; then one row pair
+    per request is read.
+
+    Args:
+        draft: `(B, K, V)`, what the drafted tokens were really drawn from, after all sampling
+            filters (p); None for one-hot drafts. float16, bfloat16, float32 or float64, any
+            strides. Swapping draft and target raises no error by itself.
+        target: `(B, K+1, V)`, the target's rows at the same positions and one more (q).
+        draft_token_ids: integers `(B, K)`; -1 pads a shorter draft.
+        rule: an acceptance rule; its parameters may be tensors `(B,)`, one value per request, on
+            the device of the rows. A rule checks its parameters once, when it is made: make it
+            outside of a compiled or captured region, and change a tensor in place if need be.
+        logits: whether `draft` and `target` hold logits (after all sampling filters, with -inf for
+            what they exclude); they are normalised in float64, see `LogitRows`.
+        uniforms: float64 `(B, K+1, 2)` in [0, 1), as for `cactus_rules.verify`.
+        seeds, steps: instead of `uniforms`: int64 `(B,)`, a request and the number of its target
+            call. The same request gets the same tokens in any slot of any batch.
+        policy: "safe" (the default) repairs bad rows and ids and says so in `status`, on the
+            device. "strict" checks everything, which synchronises, and raises ValueError.
+        walk: "token", or "block" for block verification, which reads all rows.
+        kernel: True for the Triton kernels, False for plain torch, None for the kernels where they
+            can run: rows on a GPU, Triton installed, walk="token".
+
+    Returns:
+        A `cactus_rules.Verification` of tensors on the device of the rows.
+
+    Raises:
+        ValueError: shapes that do not fit, not exactly one of `uniforms` and `seeds`, bad data
+            under "strict".
+        RuntimeError: kernel=True where the kernels cannot run.
+    """
+    if (uniforms is None) == (seeds is None):
+        raise ValueError("give either uniforms=, or seeds= with steps=, exactly one of them")
+    if policy == "strict" and logits:
+        draft, target, logits = (
+            _checked_softmax(draft, "draft"),
+            _checked_softmax(target, "target"),
+            False,
+        )
+        assert target is not None
+    fused = policy != "strict" and walk == "token" and _use_kernel(kernel, target)
+    if fused and seeds is not None and steps is not None:
+        uniforms = kernels.uniforms(seeds, steps, target.shape[-2])
+        seeds = steps = None
+    p, q = _rows(None if rule.ignores_draft else draft, target, draft_token_ids, logits, fused)
+    return cr.verify(
+        p,
+        q,
+        draft_token_ids,
+        rule,
+        uniforms=uniforms,
+        seeds=seeds,
+        steps=steps,
+        policy=policy,
+        walk=walk,
+    )
+
+
+def _use_kernel(asked: bool | None, target: Tensor) -> bool:
+    if asked is None:
+        return target.is_cuda and target.ndim == 3 and kernels.unavailable(target) is None
+    if asked and (reason := kernels.unavailable(target)) is not None:
+        raise RuntimeError(f"kernel=True, but {reason}: use kernel=None or False")
+    return asked
+
+
+def _rows(
+    draft: Tensor | None, target: Tensor, tokens: Tensor, logits: bool, fused: bool
+) -> tuple[Any, Tensor | Rows]:
+    """The rows as the core reads them."""
+    if not fused:
+        if not logits:
+            return draft, target
+        return None if draft is None else LogitRows(draft), LogitRows(target)
+    if not logits:
+        return draft, kernels.ProbabilityRows(target)
+    length = torch.cumprod((tokens != -1).long(), -1).sum(-1, keepdim=True)
+    count = torch.arange(target.shape[-2], device=target.device)
+    q = LogitRows(target, kernels.log_sum_exp(target, count <= length), kernels.decide)
+    if draft is None:
+        return None, q
+    used = count[: draft.shape[-2]] < length
+    return LogitRows(draft, kernels.log_sum_exp(draft, used)), q
+
+
+def _checked_softmax(logits: Tensor | None, name: str) -> Tensor | None:
+    """Float64 probabilities; ValueError where the logits have no softmax."""
+    if logits is None:
+        return None
+    bad = torch.isnan(logits) | (logits == torch.inf)
+    bad |= (logits == -torch.inf).all(-1, keepdim=True)
+    if bool(bad.any()):
+        at = bad.nonzero()[0].tolist()
+        raise ValueError(
+            f"{name}{at} is {logits[tuple(at)].item()}: logits must be finite, or -inf for tokens "
+            "that are excluded, with one finite value per row; policy='safe' repairs bad rows"
+        )
+    return torch.softmax(logits.double(), -1)
