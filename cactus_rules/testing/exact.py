@@ -73,7 +73,7 @@ class _Probe:
         """Whether the token at k is kept, for coins `(B,)` there and 0 before."""
         u = self.uniforms(len(coins))
         u[:, k, 0] = coins
-        return np.count_nonzero(self.ask(u) >= 0, axis=-1) > k + 1
+        return np.asarray(np.count_nonzero(self.ask(u) >= 0, axis=-1) > k + 1)
 
     def drawn(self, k: int, draws: np.ndarray, *, reject: bool) -> np.ndarray:
         """The last token, drawn at k, for draws `(B,)`."""
@@ -156,5 +156,5 @@ def _law_finding(
     text = next((t for t, row in guesses if np.max(np.abs(row - law)) <= 10 * tolerance), "")
     if not text and np.count_nonzero(law > tolerance) == 1:
         text = diagnosis.DRAW_IGNORED
-    shown = (np.array2string(x, precision=4, suppress_small=True) for x in (law, right))
-    return Finding(case.name, what, *shown, text)
+    seen, expected = (np.array2string(x, precision=4, suppress_small=True) for x in (law, right))
+    return Finding(case.name, what, seen, expected, text)

@@ -79,7 +79,7 @@ def g_test(counts: np.ndarray, law: np.ndarray) -> float:
     expected = law * total / law.sum() if total else law
     order = np.argsort(expected)
     expected, counts = expected[order], counts[order]
-    small = np.searchsorted(np.cumsum(expected), _LEAST_EXPECTED) + 1
+    small = int(np.searchsorted(np.cumsum(expected), _LEAST_EXPECTED)) + 1
     small = max(small, int(np.count_nonzero(expected < _LEAST_EXPECTED)))
     observed = np.append(counts[:small].sum(), counts[small:]).astype(float)
     expected = np.append(expected[:small].sum(), expected[small:])
@@ -131,8 +131,10 @@ def _compare(
         return []
     total = counts.sum()
     what = f"decision and token at position {k} (p = {p_value:.2g})"
-    shown = (np.array2string(x, precision=3, suppress_small=True) for x in (counts / total, joint))
-    return [Finding(case.name, what, *shown, _diagnose(case, k, counts, level, rule))]
+    seen, right = (
+        np.array2string(x, precision=3, suppress_small=True) for x in (counts / total, joint)
+    )
+    return [Finding(case.name, what, seen, right, _diagnose(case, k, counts, level, rule))]
 
 
 def _diagnose(case: Case, k: int, counts: np.ndarray, level: float, rule: Rule) -> str:
@@ -161,7 +163,7 @@ def _diagnose(case: Case, k: int, counts: np.ndarray, level: float, rule: Rule) 
 
 def _rest(counts: np.ndarray, p: np.ndarray) -> np.ndarray:
     """How often each token was drafted and not kept, estimated from the draft's law."""
-    return np.maximum(np.round(counts.sum() * p) - counts[0], 0)
+    return np.asarray(np.maximum(np.round(counts.sum() * p) - counts[0], 0))
 
 
 def _binomials(p: np.ndarray, rates: np.ndarray) -> np.ndarray:
