@@ -108,7 +108,7 @@ def main() -> None:
     medians = measure(found, args.rounds)
     ours = next(iter(medians.values()))
     print(
-        f"B={args.batch}, K={args.drafted}, V={args.vocabulary}, float32, {args.threads} thread(s), "
+        f"B={args.batch}, K={args.drafted}, V={args.vocabulary}, float32, {args.threads} threads, "
         f"median of {args.rounds} rounds; torch {torch.__version__}, Python "
         f"{platform.python_version()}, {platform.machine()}\n"
     )

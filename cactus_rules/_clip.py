@@ -18,10 +18,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from cactus_rules import divergences
-from cactus_rules._arrays import Array, Namespace, asarray, float64, is_numpy, namespace, quiet
+from cactus_rules._arrays import Array, Namespace, asarray, float64, namespace, possible, quiet
 from cactus_rules.divergences import Divergence
 
 _EPS = 2.0**-52
@@ -185,7 +183,7 @@ class _Sorted:
             # Aim below the goal by what the spacing of floats at a = 1 + s may move the measure.
             slack = xp.minimum(2.0**-36 + 8 * _EPS / s, one / 2)
             done = done | (within & (value >= goal * (1 - 4 * slack)))
-            if is_numpy(xp) and np.all(done):
+            if not possible(xp, ~done):
                 break
             gap = xp.log(goal * (1 - slack)) - xp.log(value)
             newton = odds * xp.exp(gap * value * (1 + odds) / (s * slope))

@@ -86,7 +86,7 @@ def read_positions(
         p_n = gather(xp, draft, token)
         p_fine = (p_n > 0) & (p_n <= 1 + sum_tolerance(draft.dtype, width)) | ~inside
         if rule.reads == "rows":
-            p_fine = p_fine & _is_measure(xp, float64(xp, draft))
+            p_fine = p_fine & (_is_measure(xp, float64(xp, draft)) | ~inside)
         p_n = xp.where(p_fine & inside, p_n, 1.0 + 0 * q_n)
         numbers = _with_fallback(xp, rule, draft, target, p_n, q_n, token, ~p_fine)
     cap = xp.where((q_n > 0) & (numbers.cap >= 0), numbers.cap + 0 * q_n, 0 * q_n)

@@ -29,7 +29,7 @@ def sum_tolerance(dtype: Any, width: int) -> float:
     accumulated in float32 (an ulp of float32 times the root of the width), plus flushed subnormals.
     """
     # The type first: array-api-strict warns where its dtypes meet numpy's, as in a common cache.
-    return _sum_tolerance(type(dtype), dtype, width)
+    return _sum_tolerance(type(dtype), dtype, width)  # type: ignore[arg-type]
 
 
 @cache

@@ -52,7 +52,8 @@ class Verification:
     def __getitem__(self, request: Any) -> Verification:
         """One request (or a slice of them) of a batch."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return Verification(**{k: None if v is None else v[request] for k, v in fields.items()})
+        at = (*request, ...) if isinstance(request, tuple) else (request, ...)
+        return Verification(**{k: None if v is None else v[at] for k, v in fields.items()})
 
 
 def verify(

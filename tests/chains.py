@@ -1,9 +1,9 @@
 """`verify` integrated exactly over its uniforms, and the laws of chains that it must produce.
 
-A coin matters only through the side of its threshold, a draw only through the interval between two
-steps of an inverse CDF. So a finite set of uniforms, with the lengths of their intervals as weights,
-integrates `verify`. Thresholds and steps come from `enumeration`, not from the library: two points
-just inside the ends of every interval find any that lies elsewhere.
+A coin matters only through the side of its threshold, a draw only through the interval between
+two steps of an inverse CDF. So a finite set of uniforms, with the lengths of their intervals as
+weights, integrates `verify`. Thresholds and steps come from `enumeration`, not from the library:
+two points just inside the ends of every interval find any that lies elsewhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Row = list[float]
 Law = dict[tuple[int, ...], float]
 
 INSET = 1e-6
-"""How far inside an interval its points lie, as a share: far more than a searched threshold errs."""
+"""How far inside an interval its points lie, as a share: more than a searched threshold errs."""
 
 
 def interval(low: float, high: float) -> list[tuple[float, float]]:
@@ -112,9 +112,7 @@ def completed(law: Law, laws: list[Row]) -> Law:
     for prefix, mass in law.items():
         rest = [enumerate(row) for row in laws[len(prefix) :]]
         for tail in itertools.product(*rest):
-            whole[prefix + tuple(i for i, _ in tail)] += mass * float(
-                np.prod([x for _, x in tail])
-            )
+            whole[prefix + tuple(i for i, _ in tail)] += mass * float(np.prod([x for _, x in tail]))
     return dict(whole)
 
 
@@ -134,15 +132,16 @@ def block_cases(
 ) -> Iterator[tuple[tuple[int, ...], np.ndarray, float]]:
     """As `token_cases`, for block verification by the formulas of its paper."""
     k = len(p)
-    rows = list(zip(p.tolist(), q.tolist(), strict=False))
-    h = [enumeration.output(p_row, q_row, rule)[0] for p_row, q_row in rows]
     for draft in itertools.product(*([n for n, x in enumerate(row) if x > 0] for row in p)):
         drafted = float(np.prod([p[i][n] for i, n in enumerate(draft)]))
+        told = [list(np.eye(len(q[0]))[n]) for n in draft] if one_hot else p.tolist()
+        rows = zip(told, q.tolist(), strict=False)
+        h = [enumeration.output(p_row, q_row, rule)[0] for p_row, q_row in rows]
         r = [1.0]
         for i, n in enumerate(draft):
-            r.append(min(1.0, r[-1] * h[i][n] / p[i][n]))
+            r.append(min(1.0, r[-1] * h[i][n] / told[i][n]))
         surplus = [
-            [max(r[i] * x - y, 0.0) for x, y in zip(h[i], p[i], strict=True)] for i in range(k)
+            [max(r[i] * x - y, 0.0) for x, y in zip(h[i], told[i], strict=True)] for i in range(k)
         ]
         z = [sum(row) for row in surplus]
         t = [z[i] / (z[i] + 1 - r[i]) if z[i] + 1 - r[i] > 0 else 1.0 for i in range(1, k)]

@@ -23,7 +23,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def _kind(name: str) -> kinds.Kind:
     try:
         return kinds.kind(name)
-    except kinds.Unavailable as reason:
+    except kinds.UnavailableError as reason:
         pytest.skip(str(reason))
 
 

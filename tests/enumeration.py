@@ -1,8 +1,8 @@
 """Output laws by enumeration over drafted tokens, from each rule's original statement.
 
 Plain loops over a small vocabulary, written without the library's `cap`, `scale` and residual: a
-slow stranger for `output_law` and `verify`. A rule is a function of the rows that returns, for every
-drafted token n, the probability of keeping it and the law that replaces it otherwise.
+slow stranger for `output_law` and `verify`. A rule is a function of the rows that returns, for
+every drafted token n, the probability of keeping it and the law that replaces it otherwise.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Step = Callable[[Row, Row, Any, int], tuple[float, Row]]
 """(draft, target, rule, n) -> probability of keeping n, law of the token that replaces it."""
 
 
-class Borderline(Exception):
+class BorderlineError(Exception):
     """A discontinuous rule within rounding of its jump: either side of it is right."""
 
 
 def _decided(left: float, right: float) -> bool:
     """left > right, unless that hangs on the last digits; exact ties are decided."""
     if left != right and abs(left - right) < 1e-9 * (abs(left) + abs(right)):
-        raise Borderline
+        raise BorderlineError
     return left > right
 
 
@@ -89,7 +89,7 @@ def _reducible_fuzzy(p: Row, q: Row, rule: cr.ReducibleFuzzy, n: int) -> tuple[f
     gap = searches.divergence(rule.divergence, p, q)
     near = abs(gap - rule.threshold) <= 1e-15
     if near and p != q:
-        raise Borderline
+        raise BorderlineError
     return (1.0 if near or not _decided(gap, rule.threshold) else keep), replacement
 
 

@@ -23,7 +23,7 @@ class Kind:
         return self.name.startswith("numpy")
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """An array library that this environment lacks; the text is the reason of the skip."""
 
 
@@ -37,7 +37,7 @@ def _strict() -> Kind:
     try:
         import array_api_strict as strict
     except ImportError as error:
-        raise Unavailable(f"array-api-strict is not installed: {error}") from None
+        raise UnavailableError(f"array-api-strict is not installed: {error}") from None
     return Kind("array-api-strict", lambda x: strict.asarray(np.array(x)), np.asarray)
 
 
@@ -45,7 +45,7 @@ def _torch() -> Kind:
     try:
         import torch
     except ImportError as error:
-        raise Unavailable(f"torch is not installed: {error}") from None
+        raise UnavailableError(f"torch is not installed: {error}") from None
     torch.set_num_threads(1)  # the rows are small, and the tests run in processes of their own
     return Kind("torch", lambda x: torch.asarray(np.array(x)), lambda x: x.numpy())
 
@@ -61,5 +61,5 @@ NAMES = tuple(_MAKERS)
 
 
 def kind(name: str) -> Kind:
-    """The kind of a name; `Unavailable` where its library is missing."""
+    """The kind of a name; `UnavailableError` where its library is missing."""
     return _MAKERS[name]()

@@ -134,8 +134,9 @@ def band(p: Row, q: Row, width: float) -> Row:
     """The member of the clip family with a/b = e^width, or with nothing clipped from above."""
 
     def shortage(b: float) -> float:
+        a = b * math.exp(width)
         low = math.fsum(max(b * y - x, 0.0) for x, y in zip(p, q, strict=True))
-        return low - math.fsum(max(x - b * y * math.exp(width), 0.0) for x, y in zip(p, q, strict=True))
+        return low - math.fsum(max(x - a * y, 0.0) for x, y in zip(p, q, strict=True))
 
     b = bisect(lambda b: shortage(b) <= 0, 0.0, 1.0)
     a = max(b * math.exp(width), 1.0)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import cactus_rules as cr
 
 
-
 def times(factor: int) -> settings:
     """Settings with `factor` times the examples of the profile in use."""
     return settings(max_examples=factor * settings.default.max_examples)  # type: ignore[union-attr]

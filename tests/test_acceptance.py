@@ -63,7 +63,7 @@ def test_probability_cap_and_residual_are_those_of_the_enumeration(
     p, q = pair
     try:
         steps = list(enumeration.steps(p.tolist(), q.tolist(), rule, one_hot))
-    except enumeration.Borderline:
+    except enumeration.BorderlineError:
         return
     for n, keep, replacement in steps:
         a = cr.accept(None if one_hot else p, q, n, rule=rule)

@@ -1,4 +1,4 @@
-"""Mentored and Band: the budget holds on the output law with zero slack, and no rule accepts more."""
+"""Mentored and Band: the budget holds on the output law, zero slack; no rule accepts more."""
 
 from __future__ import annotations
 

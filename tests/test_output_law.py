@@ -21,7 +21,7 @@ def _tolerance(rule: cr.Rule, width: int) -> float:
 def _enumerated(p: np.ndarray, q: np.ndarray, rule: cr.Rule, one_hot: bool) -> tuple:
     try:
         return enumeration.output(p.tolist(), q.tolist(), rule, one_hot)
-    except enumeration.Borderline:
+    except enumeration.BorderlineError:
         reject()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import chains
 import numpy as np
 import pytest
 
@@ -69,23 +70,32 @@ def test_vllm_41834_a_nan_draft_row_is_read_as_one_hot() -> None:
     assert drawn[1] == 0
 
 
+def _emitted(told: np.ndarray | None, really: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """The law that comes out where tokens come from `really` and the verifier is told `told`."""
+    law = np.zeros(len(q))
+    for n in np.flatnonzero(really):
+        asked = cr.accept(told, q, n, rule=cr.Lossless())
+        law[n] += really[n] * asked.probability
+        law += really[n] * (1 - asked.probability) * asked.residual()
+    return law
+
+
 def test_transformers_47932_a_proposal_after_top_k_is_noticed() -> None:
     p, q = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.3, 0.3, 0.2, 0.2])
     really = np.array([4 / 7, 3 / 7, 0, 0])
-    kept = really * np.minimum(1, q / p)
-    residual = np.maximum(q - p, 0) / np.maximum(q - p, 0).sum()
-    output = kept + (1 - kept.sum()) * residual
-    assert np.abs(output - q).sum() / 2 == pytest.approx(0.257, abs=5e-4)
+    assert np.abs(_emitted(p, really, q) - q).sum() / 2 == pytest.approx(0.257, abs=5e-4)
+    assert _emitted(really, really, q) == pytest.approx(q, abs=1e-15)
+    with pytest.raises(ValueError, match="pass the row that the token was sampled from"):
+        cr.accept(really, q, 2, rule=cr.Lossless())
     tokens = np.random.default_rng(0).choice(4, size=500, p=really)
     assert not check_proposal(tokens, np.tile(p, (500, 1))).ok
 
 
 def test_transformers_32867_an_argmax_draft_is_one_hot() -> None:
-    p, q = np.array([0.6, 0.4]), np.array([0.5, 0.5])
+    softmax = q = np.array([0.5, 0.5])
     argmax = np.array([1.0, 0.0])
-    told_softmax = argmax * np.minimum(1, q / p)
-    output = told_softmax + (1 - told_softmax.sum()) * np.array([0.0, 1.0])
-    assert np.abs(output - q).sum() > 0.1
+    assert np.abs(_emitted(softmax, argmax, q) - q).sum() / 2 == pytest.approx(0.5)
+    assert _emitted(None, argmax, q) == pytest.approx(q, abs=1e-15)
     assert cr.output_law(argmax, q, cr.Lossless(), one_hot=True) == pytest.approx(q, abs=1e-15)
 
 
@@ -158,12 +168,16 @@ def test_vllm_10198_nothing_outside_the_nucleus_is_emitted() -> None:
 
 
 def test_vllm_46560_rows_beyond_two_to_the_31_entries() -> None:
-    # A view with stride 0: 2^31 entries and more without their memory.
-    rows, width = 4, 2**29
-    target = np.broadcast_to(np.float32(2.0**-29), (rows + 1, width))
-    ids = np.array([0, width - 1, 5, width - 2])
-    at = cr.accept(None, target[:rows], ids, rule=cr.Lossless(), policy="safe")
-    assert np.all(at.probability == 2.0**-29)
+    # Overlapping rows, each one entry further: 2^31 entries and more in a little memory.
+    rows, width = 2**13, 2**18 + 3
+    rng = np.random.default_rng(0)
+    memory = rng.random(rows + width, dtype=np.float32)
+    target = np.lib.stride_tricks.as_strided(memory, (rows, width), (4, 4), writeable=False)
+    assert target.size > 2**31
+    ids = rng.integers(0, width, size=rows)
+    ids[-2:] = 0, width - 1
+    at = cr.accept(None, target, ids, rule=cr.Lossless(), policy="safe")
+    np.testing.assert_array_equal(at.probability, memory[np.arange(rows) + ids])
     assert not at.status.any()
 
 
@@ -172,6 +186,9 @@ def test_vllm_46665_the_residual_survives_a_tiny_draft_probability() -> None:
     asked = cr.accept(p, q, 1, rule=cr.Lossless())
     assert 1 - asked.probability == pytest.approx(1 - 0.5 / (1 - 1e-9), rel=1e-12)
     assert asked.residual().tolist() == [1.0, 0.0]
+    p, q = np.array([1e-9, 2e-9, 1 - 3e-9]), np.array([0.5, 0.25, 0.25])
+    weights = cr.accept(p, q, 2, rule=cr.Lossless()).residual()
+    assert weights[0] / weights[1] == pytest.approx((0.5 - 1e-9) / (0.25 - 2e-9), rel=1e-12)
     assert cr.output_law(p, q, cr.Lossless()) == pytest.approx(q, rel=1e-12)
 
 
@@ -199,27 +216,23 @@ def test_cactus_code_a_target_probability_above_one_by_rounding_is_kept() -> Non
 
 
 def test_cactus_code_an_empty_residual_does_not_emit_token_zero() -> None:
-    p = q = np.array([0.25, 0.5, 0.25])
-    asked = cr.accept(p, q, 0, rule=cr.Lossless())
-    assert asked.probability == 1.0
-    assert asked.residual() == pytest.approx([0, 2 / 3, 1 / 3])
+    # p_1 is an ulp above q_1: a coin near 1 rejects, and q - p is positive nowhere.
+    q, p = np.array([0.0, 0.3, 0.7]), np.array([0.0, np.nextafter(0.3, 1), 0.7])
+    u = np.array([[1 - 2.0**-53, 0.0], [0.5, 0.5]])
+    for rule in (cr.Lossless(), cr.Cactus(0.0), cr.Mentored(0.0)):
+        result = verify([p], [q, q], [1], rule, uniforms=u)
+        assert result.token_ids.tolist() == [2, -1]
 
 
 def test_vllm_ascend_7807_block_verification_has_its_own_residual() -> None:
     p, q = np.array([0.7, 0.3]), np.array([0.4, 0.6])
     for k in (1, 2, 3):
-        n = 40_000
-        rng = np.random.default_rng(k)
-        ids = rng.choice(2, size=(n, k), p=p)
-        result = cr.verify(
-            np.tile(p, (n, k, 1)), np.tile(q, (n, k + 1, 1)), ids, cr.Lossless(), rng=rng,
-            walk="block",
-        )  # fmt: skip
-        for position in range(k):
-            emitted = result.token_ids[:, position]
-            emitted = np.where(emitted < 0, rng.choice(2, size=n, p=q), emitted)
-            # Six standard errors; the wrong residual is off by .159.
-            assert np.mean(emitted == 0) == pytest.approx(0.4, abs=6 * 0.5 / np.sqrt(n))
+        # Exactly: the wrong residual is off by .159 from K = 2 on.
+        laws = [q.tolist()] * (k + 1)
+        rows = np.tile(p, (k, 1)), np.tile(q, (k + 1, 1))
+        for walk in ("token", "block"):
+            law, _ = chains.integrate(*rows, cr.Lossless(), walk=walk)
+            assert chains.distance(chains.completed(law, laws), chains.product(laws)) < 1e-12
 
 
 def test_the_library_passes_its_own_conformance_battery() -> None:

@@ -1,4 +1,4 @@
-"""The safe policy: never raises for data, emits nothing that a sane row excludes, says what it did."""
+"""The safe policy: raises for no data, emits nothing that a sane row excludes, says what it did."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _JUNK = st.sampled_from([0.0, 0.25, 0.5, 1.0, np.nan, np.inf, -np.inf, -0.5, 7.0
 _JUNK_ROWS = st.lists(_JUNK, min_size=V, max_size=V).map(np.array)
 _ROWS = st.one_of(strategies.laws(V), strategies.laws(V), _JUNK_ROWS, st.just(np.zeros(V)))
 _TOKENS = st.one_of(
-    st.integers(0, V - 1), st.integers(0, V - 1), st.sampled_from([-1, -2, V, V + 1, 2**40, -(2**40)])
+    st.integers(0, V - 1),
+    st.integers(0, V - 1),
+    st.sampled_from([-1, -2, V, V + 1, 2**40, -(2**40)]),
 )
 _UNIFORMS = st.sampled_from([0.0, 1e-17, 0.3, 0.5, 0.97, 1 - 2.0**-53])
 
@@ -158,7 +160,9 @@ def test_a_bad_target_emits_its_finite_argmax() -> None:
         assert v.num_accepted == 0
         assert v.token_ids[0] == expected
         assert Status.TARGET_REPAIRED in Status(int(v.status[0]))
-        bonus = cr.verify(None, q[:1], np.zeros(0, int), cr.Lossless(), uniforms=u[:1], policy="safe")
+        bonus = cr.verify(
+            None, q[:1], np.zeros(0, int), cr.Lossless(), uniforms=u[:1], policy="safe"
+        )
         assert bonus.token_ids[0] == expected
         assert Status(int(bonus.status[0])) == Status.TARGET_REPAIRED
 

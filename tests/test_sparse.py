@@ -76,7 +76,9 @@ def test_verify_on_lists_emits_the_tokens_of_rows(rule: cr.Rule) -> None:
     u = rng.random((many, k + 1, 2))
     lists = []
     for rows in (p, q):
-        rows_of_lists = [_shuffled(rng, row, 8 - np.count_nonzero(row)) for row in rows.reshape(-1, V)]
+        rows_of_lists = [
+            _shuffled(rng, row, 8 - np.count_nonzero(row)) for row in rows.reshape(-1, V)
+        ]
         ids, probs = ([getattr(x, name) for x in rows_of_lists] for name in ("ids", "probs"))
         lists.append(cr.Sparse(np.reshape(ids, rows.shape), np.reshape(probs, rows.shape)))
     for draft, listed in ((p, lists[0]), (None, None)):

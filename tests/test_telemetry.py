@@ -19,7 +19,7 @@ def _expected(
     """Expected kl_spent and tv_spent of one drafted token; None where a jump is within rounding."""
     try:
         steps = list(enumeration.steps(p.tolist(), q.tolist(), rule, one_hot))
-    except enumeration.Borderline:
+    except enumeration.BorderlineError:
         return None
     sides = [
         (n, u, p[n] * mass)

@@ -15,15 +15,14 @@ depend on the vocabulary alone, so that a request gets the same token in any bat
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import array_api_compat.torch as xp
 import torch
 from torch import Tensor
 
 from cactus_rules._arrays import Rows
-
-if TYPE_CHECKING:
-    from cactus_rules._walk import Last
+from cactus_rules._walk import Last, row_at
 
 __all__ = ["ProbabilityRows", "decide", "log_sum_exp", "unavailable", "uniforms"]
 
@@ -34,24 +33,32 @@ def unavailable(rows: Tensor) -> str | None:
         return "Triton is not installed (pip install triton)"
     if rows.ndim != 3:
         return f"the kernels take rows (B, K+1, V), not {tuple(rows.shape)}"
-    if not rows.is_cuda and not _launch().INTERPRETED:
+    from cactus_rules.adapters.kernels import launch
+
+    if not rows.is_cuda and not launch.INTERPRETED:
         return f"the rows are on {rows.device.type} (set TRITON_INTERPRET=1 to try the kernels)"
     return None
 
 
-def decide(xp: Any, draft: Any, target: Any, at: Any, length: Tensor, u: Tensor) -> Last:
+def decide(_xp: Any, draft: Any, target: Any, at: Any, length: Tensor, u: Tensor) -> Last:
     """The walk's accept tests and last draw, fused: see `cactus_rules._walk.decide_plainly`."""
-    return _launch().decide(draft, target, at, length, u)
+    from cactus_rules.adapters.kernels import launch
+
+    return launch.decide(draft, target, at, length, u)
 
 
 def log_sum_exp(logits: Tensor, used: Tensor) -> Tensor:
     """log sum exp of the rows `(B, R, V)` where `used (B, R)`, float64 `(B, R)`; NaN elsewhere."""
-    return _launch().log_sum_exp(logits, used)
+    from cactus_rules.adapters.kernels import launch
+
+    return launch.log_sum_exp(logits, used)
 
 
 def uniforms(seeds: Tensor, steps: Tensor, count: int) -> Tensor:
     """Coins and draws `(B, count, 2)` for int64 `seeds` and `steps (B,)`, float64 in [0, 1)."""
-    return _launch().uniforms(seeds, steps, count)
+    from cactus_rules.adapters.kernels import launch
+
+    return launch.uniforms(seeds, steps, count)
 
 
 class ProbabilityRows(Rows):
@@ -63,22 +70,19 @@ class ProbabilityRows(Rows):
 
     def gather(self, index: Tensor) -> Tensor:
         """Probabilities of the tokens `index (B, R)`."""
-        return torch.take_along_dim(self.stored, index[..., None], -1)[..., 0].double()
+        picked: Tensor = torch.take_along_dim(self.stored, index[..., None], -1)
+        return picked[..., 0].double()
 
     def row_at(self, k: Tensor) -> Tensor:
         """The rows `(B, V)` of one position `k (B,)` per request."""
-        return torch.take_along_dim(self.stored, k[..., None, None], -2)[..., 0, :]
+        row: Tensor = row_at(xp, self.stored, k)
+        return row
 
     def whole(self) -> Tensor:
         """All rows, float64."""
-        return self.stored.double()
+        rows: Tensor = self.stored
+        return rows.double()
 
     def first(self, count: int) -> ProbabilityRows:
         """The first `count` rows of each request."""
         return ProbabilityRows(self.stored[..., :count, :])
-
-
-def _launch() -> Any:
-    from cactus_rules.adapters.kernels import launch
-
-    return launch

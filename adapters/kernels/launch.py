@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cactus_rules._positions import Positions, Status
 from cactus_rules._walk import Last
-from cactus_rules.adapters.kernels import programs
+from cactus_rules.adapters.kernels import inputs, programs
 from cactus_rules.adapters.torch.logits import LogitRows
 
 INTERPRETED = bool(triton.knobs.runtime.interpret)
@@ -34,11 +34,9 @@ def decide(draft: Any, target: Any, at: Positions, length: Tensor, u: Tensor) ->
     def each(value: Any, dtype: torch.dtype = _FLOAT) -> Tensor:
         """A number for every position, or one unread number where nothing is drafted."""
         if not isinstance(value, Tensor):
-            value = torch.full((), value, dtype=dtype, **place)
-        shape = (batch, k) if k else (1,)
-        return (
-            (value.to(dtype) if k else value.new_zeros(1, dtype=dtype)).expand(shape).contiguous()
-        )
+            value = torch.full((), value, dtype=dtype, device=q.device)
+        number: Tensor = value.to(dtype) if k else torch.zeros(1, dtype=dtype, device=q.device)
+        return number.expand((batch, k) if k else (1,)).contiguous()
 
     numbers = at.numbers
     floored = numbers.floor is not None
@@ -88,7 +86,7 @@ def log_sum_exp(logits: Tensor, used: Tensor) -> Tensor:
     )
     if batch * rows:
         with _on(logits):
-            programs.partial_log_sum_exp[(batch * rows, blocks)](
+            inputs.partial_log_sum_exp[(batch * rows, blocks)](
                 logits, used.to(torch.int32).contiguous(), peaks, sums, *logits.stride(),
                 rows, width, BLOCK=_BLOCK, num_warps=8,
             )  # fmt: skip
@@ -101,7 +99,7 @@ def uniforms(seeds: Tensor, steps: Tensor, count: int) -> Tensor:
     seeds, steps = (value.to(_INT).contiguous() for value in (seeds, steps))
     out = torch.empty((len(seeds), count, 2), dtype=_FLOAT, device=seeds.device)
     with _on(out):
-        programs.philox_uniforms[(triton.cdiv(out.numel(), 256),)](
+        inputs.philox_uniforms[(triton.cdiv(out.numel(), 256),)](
             seeds, steps, out, count, out.numel(), BLOCK=256
         )
     return out

@@ -64,12 +64,8 @@ def verify(
     if (uniforms is None) == (seeds is None):
         raise ValueError("give either uniforms=, or seeds= with steps=, exactly one of them")
     if policy == "strict" and logits:
-        draft, target, logits = (
-            _checked_softmax(draft, "draft"),
-            _checked_softmax(target, "target"),
-            False,
-        )
-        assert target is not None
+        draft = None if draft is None else _checked_softmax(draft, "draft")
+        target, logits = _checked_softmax(target, "target"), False
     fused = policy != "strict" and walk == "token" and _use_kernel(kernel, target)
     if fused and seeds is not None and steps is not None:
         uniforms = kernels.uniforms(seeds, steps, target.shape[-2])
@@ -115,10 +111,8 @@ def _rows(
     return LogitRows(draft, kernels.log_sum_exp(draft, used)), q
 
 
-def _checked_softmax(logits: Tensor | None, name: str) -> Tensor | None:
+def _checked_softmax(logits: Tensor, name: str) -> Tensor:
     """Float64 probabilities; ValueError where the logits have no softmax."""
-    if logits is None:
-        return None
     bad = torch.isnan(logits) | (logits == torch.inf)
     bad |= (logits == -torch.inf).all(-1, keepdim=True)
     if bool(bad.any()):

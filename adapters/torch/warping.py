@@ -37,7 +37,7 @@ def warp(
     """
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     numbers = {name: value for name, value in given.items() if not isinstance(value, Tensor)}
-    check_options(**{**_OFF, **numbers})
+    check_options(**{**_OFF, **numbers})  # type: ignore[arg-type]
     if len(numbers) == len(given):
         return cr.warp(logits, **numbers)  # type: ignore[arg-type,no-any-return]
     wide = logits if logits.dtype == torch.float64 else logits.float()

@@ -1,0 +1,175 @@
+"""One-line source faults that the tests must catch: see `planted_faults.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Replace `old`, which is there once, by `new` in `cactus_rules/file`; `tests` must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+LAW = ("test_output_law.py", "test_verification_law.py")
+WALK = ("test_verification_law.py",)
+REPORTS = ("test_reports.py",)
+BOOST = ("test_boost.py",)
+CLIP = ("test_output_law.py", "test_clip_rules.py")
+RULES = ("test_rules.py", "test_output_law.py")
+SAFE = ("test_safe_policy.py",)
+RANDOM = ("test_random.py",)
+
+FAULTS = (
+    # The accept test and the walk.
+    Fault("<= for < in the accept test", "_walk.py",
+          "u[..., :k, 0] * at.p_n < at.numbers.cap", "u[..., :k, 0] * at.p_n <= at.numbers.cap",
+          REPORTS),
+    Fault("<= for < in decide", "acceptance.py",
+          "return u * self._at.p_n < self.cap", "return u * self._at.p_n <= self.cap",
+          ("test_acceptance.py",)),
+    Fault("coin reused for the draw", "_walk.py",
+          "at_position(xp, u[..., 1], stop)", "at_position(xp, u[..., 0], stop)", WALK),
+    Fault("coin reused for the draw in sample", "acceptance.py",
+          "drawn = draw_index(xp, self._weights(), asarray(xp, rng.random(shape), target))",
+          "drawn = draw_index(xp, self._weights(), rng.random(shape) * 0 + 0.25)",
+          ("test_acceptance.py",)),
+    Fault("-1 pads read as drafts", "_walk.py",
+          "kept = drafted & (u[..., :k, 0]", "kept = (u[..., :k, 0]", REPORTS),
+    Fault("bonus token from the row before", "_walk.py",
+          "q_row = row_at(xp, target, stop)\n    if k == 0:",
+          "q_row = row_at(xp, target, xp.minimum(stop, stop * 0 + k - 1))\n    if k == 0:", WALK),
+    Fault("residual row off by one", "_walk.py",
+          "p_row = None if draft is None else row_at(xp, draft, tested)",
+          "p_row = None if draft is None else row_at(xp, draft, 0 * tested)", WALK),
+    Fault("tokens accepted after a rejection", "_walk.py",
+          "stop = xp.sum(xp.astype(before(xp, ~kept), xp.int64), axis=-1)",
+          "stop = xp.sum(xp.astype(kept, xp.int64), axis=-1)", REPORTS),
+    Fault("log-probability of the next position", "_walk.py",
+          "q_emitted = xp.where(here, q_last, xp.concat([at.q_n, 0 * q_last], axis=-1))",
+          "q_emitted = xp.where(here, q_last, xp.concat([q_last, at.q_n], axis=-1))",
+          ("test_verification.py",)),
+    # The residual and the draw.
+    Fault("draft not subtracted in the residual", "residual.py",
+          "xp.ones_like(scale), scale) * q - p", "xp.ones_like(scale), scale) * q - 0 * p", LAW),
+    Fault("p and q swapped in the residual", "residual.py",
+          "weights = positive(xp, surplus)", "weights = positive(xp, -surplus)", LAW),
+    Fault("scale ignored", "residual.py",
+          "surplus = xp.where(whole, xp.ones_like(scale), scale) * q - p",
+          "surplus = xp.ones_like(scale) * q - p", LAW),
+    Fault("renormalisation forgotten in the draw", "residual.py",
+          "bar = u[..., None] * last", "bar = u[..., None] * xp.ones_like(last)", WALK),
+    Fault("renormalisation forgotten in residual", "acceptance.py",
+          "return weights / xp.sum(weights, axis=-1)[..., None]", "return weights", REPORTS),
+    Fault("token of weight zero drawn", "residual.py",
+          "below = sums <= bar", "below = sums < bar", ("test_residual.py",)),
+    Fault("draw beyond the vocabulary", "residual.py",
+          "below = below & (sums < last)", "below = below & (sums <= last)", SAFE),
+    Fault("draw summed in float32", "residual.py",
+          "sums = xp.cumulative_sum(weights, axis=-1)",
+          "sums = xp.cumulative_sum(xp.astype(weights, xp.float32), axis=-1)",
+          ("test_residual.py",)),
+    Fault("ties at a floor to the higher id", "residual.py",
+          "(ids <= floor_id)", "(ids >= floor_id)", RULES),
+    Fault("infinite scale subtracts the draft", "residual.py",
+          "p = xp.where(whole, xp.zeros_like(p), p)", "p = xp.where(whole, p, p)", LAW),
+    # Reading and repairing.
+    Fault("support rule forgotten", "_positions.py",
+          "cap = xp.where((q_n > 0) & (numbers.cap >= 0),", "cap = xp.where((numbers.cap >= 0),",
+          ("test_law_statements.py",)),
+    Fault("NaN of the target repaired to accept", "_positions.py",
+          "q_n = xp.where(q_fine & inside, q_n, 0.0)", "q_n = xp.where(q_fine & inside, q_n, 1.0)",
+          SAFE),
+    Fault("NaN of a rule accepted", "_positions.py",
+          "(numbers.cap >= 0), numbers.cap + 0 * q_n, 0 * q_n)",
+          "(numbers.cap >= 0), numbers.cap + 0 * q_n, q_n * 9)", SAFE),
+    Fault("improper draft accepted with certainty", "_positions.py",
+          "p_n = xp.where(p_fine & inside, p_n, 1.0 + 0 * q_n)",
+          "p_n = xp.where(p_fine & inside, p_n, 0 * q_n)", SAFE),
+    Fault("bad draft row subtracted", "_positions.py",
+          "broken = at.one_hot | ~_is_measure(xp, p)", "broken = at.one_hot", SAFE),
+    Fault("token outside taken as token 0", "_positions.py",
+          "unreduced = (at.status & int(Status.TOKEN_OUTSIDE)) > 0",
+          "unreduced = (at.status & int(Status.TOKEN_OUTSIDE)) > 99", SAFE),
+    # Solvers and divergences.
+    Fault("Taylor in place of the exact solver", "boost.py",
+          'if solver == "taylor":', 'if solver != "closed":', BOOST),
+    Fault("rounded away from q", "boost.py",
+          "x = x - 4 * _EPS * (q + x)", "x = x + 4 * _EPS * (q + x)", BOOST),
+    Fault("error of the root not subtracted", "boost.py",
+          "x = _rounded_down(x - _error(record, x, q, room, delta, xp), q)",
+          "x = _rounded_down(x, q)", BOOST),
+    Fault("two Newton steps too few", "boost.py", "_NEWTON_STEPS = 6", "_NEWTON_STEPS = 4", BOOST),
+    Fault("log in place of log1p", "divergences.py",
+          "log = xp.log1p(t)\n        return (1 + t) * log - t, log",
+          "log = xp.log(1 + t)\n        return (1 + t) * log - t, log", BOOST),
+    Fault("at equal ratio the wrong sign", "divergences.py",
+          "return t - xp.log1p(t), t / (1 + t)", "return xp.log1p(t) - t, t / (1 + t)",
+          ("test_divergences.py",)),
+    Fault("Python floats read as float32", "_arrays.py",
+          "return xp.full((), value, dtype=xp.float64, device=device_of(like))",
+          "return xp.full((), value, dtype=xp.float32, device=device_of(like))", BOOST),
+    # The clip rules.
+    Fault("clip b ignored", "rules/mentored.py",
+          "return Numbers(a * at.q_n, b)", "return Numbers(a * at.q_n, 1.0)", CLIP),
+    Fault("excluded draft mass left out of the balance", "_clip.py",
+          "rows = cls(xp, p, q, ratio, p, p, p, p, p, p_total / q_total)",
+          "p = xp.where(q > 0, p, 0 * p)\n"
+          "        rows = cls(xp, p, q, ratio, p, p, p, p, p, p_total / q_total)", CLIP),
+    Fault("budget of the clip doubled", "_clip.py",
+          "return rows.largest(spent, budget)", "return rows.largest(spent, 2 * budget)", CLIP),
+    Fault("rounding of the clip not spent", "_clip.py",
+          "return value + ulps * (value + hidden), clip.high * (slope_a - slope_b)",
+          "return value, clip.high * (slope_a - slope_b)", ("test_clip_rules.py",)),
+    Fault("clip depends on its batch", "_clip.py",
+          "best = xp.where(within & ~done, s, best)", "best = xp.where(within, s, best)",
+          ("test_clip_rules.py",)),
+    # Rules.
+    Fault("factor of lenience squared", "rules/lenience.py",
+          "Numbers(self.factor * at.q_n, 1.0)", "Numbers(self.factor * self.factor * at.q_n, 1.0)",
+          RULES),
+    Fault("weights of the ensemble swapped", "rules/ensemble.py",
+          "self.weight * at.q_n + (1 - self.weight) * at.p_n",
+          "self.weight * at.p_n + (1 - self.weight) * at.q_n", RULES),
+    Fault("larger bound of typical acceptance", "rules/typical.py",
+          "threshold = xp.minimum(threshold,", "threshold = xp.maximum(threshold,", RULES),
+    Fault("surrogate keeps its mass", "rules/cactus.py",
+          "scale = (1 - cap) / xp.where(", "scale = 1 / xp.where(",
+          ("test_rules.py", "test_output_law.py")),
+    Fault("nucleus one token short", "rules/top_set.py",
+          "before = xp.cumulative_sum(descending, axis=-1) - descending",
+          "before = xp.cumulative_sum(descending, axis=-1)", RULES),
+    # Everything around.
+    Fault("stream ignored", "random.py", "zero + int(stream),", "zero,", RANDOM),
+    Fault("one Philox round too few", "random.py", "_ROUNDS = 10", "_ROUNDS = 9", RANDOM),
+    Fault("high half of the step ignored", "random.py",
+          "zero + ((step >> 32) & _MASK),", "zero,", RANDOM),
+    Fault("block walk with the residual of the token walk", "_block.py",
+          "_weights(xp, p, h, q, kept_r, stop, length)",
+          "_weights(xp, p, h, q, 1 + 0 * kept_r, stop, length)", REPORTS),
+    Fault("candidate lists matched by index", "sparse.py",
+          "row[np.searchsorted(union, ids[kept])] = probs[kept]",
+          "row[: len(probs[kept])] = probs[kept]", REPORTS),
+    Fault("temperature after the filters", "warp.py",
+          "order = xp.argsort(wide, axis=-1, descending=True, stable=True)\n        return filtered("
+          "xp, probs,",
+          "order = xp.argsort(wide, axis=-1, descending=True, stable=True)\n        return filtered("
+          "xp, softmax(xp, wide, 1.0),", ("test_warp.py",)),
+    Fault("temperature ignored", "warp.py",
+          "xp.exp(below / temperature)", "xp.exp(below)", ("test_warp.py",)),
+    Fault("mean acceptance length without the bonus token", "metrics.py",
+          "return 1 + self.num_accepted_tokens / self.num_drafts",
+          "return self.num_accepted_tokens / self.num_drafts", ("test_metrics.py",)),
+    Fault("telemetry reads half of what was gained", "_walk.py",
+          "xp.log(xp.where(ratio > 1, ratio, 1.0 + zero))",
+          "xp.log(xp.where(ratio > 1, (1 + ratio) / 2, 1.0 + zero))", ("test_telemetry.py",)),
+    Fault("a rule reads the rows to be checked", "acceptance.py",
+          "with quiet(xp):\n        at = read_positions(",
+          "with quiet(xp):\n        xp.sum(q)\n        at = read_positions(",
+          ("test_vocabulary_work.py",)),
+)  # fmt: skip
