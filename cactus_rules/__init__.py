@@ -8,6 +8,7 @@ from cactus_rules import divergences
 from cactus_rules._positions import Status
 from cactus_rules.acceptance import Acceptance, accept
 from cactus_rules.boost import boost
+from cactus_rules.budget import Budgeted
 from cactus_rules.law import Audit, audit, output_law
 from cactus_rules.metrics import Metrics
 from cactus_rules.random import Stream, uniforms
@@ -44,6 +45,7 @@ __all__ = [
     "Acceptance",
     "Audit",
     "Band",
+    "Budgeted",
     "Cactus",
     "Drafted",
     "Ensemble",

@@ -181,7 +181,7 @@ class _Sorted:
             best = xp.where(within & ~done, s, best)
             low, high = xp.where(within, odds, low), xp.where(within, high, odds)
             # Aim below the goal by what the spacing of floats at a = 1 + s may move the measure.
-            slack = xp.minimum(2.0**-36 + 8 * _EPS / s, one / 2)
+            slack = xp.minimum(2.0**-36 + 8 * _EPS / s, one / 8)
             done = done | (within & (value >= goal * (1 - 4 * slack)))
             if not possible(xp, ~done):
                 break

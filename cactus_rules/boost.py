@@ -49,7 +49,7 @@ def boost(
       divergence.
     * ``"taylor"``: ``min(1, q_n + sqrt(2 delta q_n (1-q_n)))``, the published rule [1, Cor. 5].
       KL only. It does **not** keep the budget: ``KL <= log(1 + 2 delta)``, and ``KL <= delta`` is
-      sure only where cap <= 1/2 [1, Cor. 6].
+      sure only where cap + q_n <= 1 ([1, Cor. 6] has cap <= 1/2).
     * ``"closed"``: ``min(1, q_n + sqrt((e^delta - 1) q_n (1-q_n)))``. KL only. ``KL <= delta``
       everywhere, since KL <= log(1 + chi2); a little smaller than the exact cap.
 

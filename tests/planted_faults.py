@@ -44,10 +44,10 @@ def plant(fault: Fault, tree: Path) -> None:
     path.write_text(source.replace(fault.old, fault.new))
 
 
-def fails(tree: Path, tests: tuple[str, ...]) -> tuple[bool, str]:
+def fails(tree: Path, tests: tuple[str, ...], *options: str) -> tuple[bool, str]:
     """Whether a test fails on the copy, and the name of the first that does."""
     files = [f"tests/{name}" for name in tests]
-    options = ["-q", "-x", "-p", "no:cacheprovider", "--tb=no", "-m", "not slow"]
+    options = ("-q", "-x", "-p", "no:cacheprovider", "--tb=no", *options)
     command = [sys.executable, "-m", "pytest", *options, *files]
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
@@ -66,13 +66,13 @@ def caught(fault: Fault) -> tuple[bool, str, float]:
     return found, by, time.monotonic() - start
 
 
-def control(tests: set[str], jobs: int) -> None:
+def control(tests: tuple[str, ...], jobs: int) -> None:
     """RuntimeError unless the tests pass on a copy without a fault."""
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+    with tempfile.TemporaryDirectory() as folder:
         copy(Path(folder))
-        for failed, by in pool.map(lambda name: fails(Path(folder), (name,)), sorted(tests)):
-            if failed:
-                raise RuntimeError(f"without a fault the tests fail too: {by}")
+        failed, by = fails(Path(folder), tests, f"-n{jobs}")
+    if failed:
+        raise RuntimeError(f"without a fault the tests fail too: {by}")
 
 
 def main() -> int:
@@ -87,7 +87,7 @@ def main() -> int:
         print("\n".join(fault.name for fault in chosen))
         return 0
     start = time.monotonic()
-    control({name for fault in chosen for name in fault.tests}, arguments.jobs)
+    control(tuple(sorted({name for f in chosen for name in f.tests})), arguments.jobs)
     print(f"no fault: the tests pass, {time.monotonic() - start:.0f} s", flush=True)
     survived = []
     with ThreadPoolExecutor(arguments.jobs) as pool:

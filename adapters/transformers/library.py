@@ -54,7 +54,7 @@ def load_library(name: str = "transformers") -> Any:
     except ImportError as error:
         raise MissingEngineError(f"{name} cannot be imported ({error}); {INSTALL_HINT}") from error
     version = str(library.__version__)
-    written_for = f"the adapter is written for transformers >= 5.18, < 6: {INSTALL_HINT}"
+    written_for = f"the adapter is written for transformers 5.18 and 5.19: {INSTALL_HINT}"
     if tuple(map(int, version.split(".")[:2])) < MINIMUM:
         raise MissingEngineError(f"{name} {version} is too old; {written_for}")
     if lacking := missing(library):

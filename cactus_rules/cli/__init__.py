@@ -41,8 +41,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; errors that a user can mend are one line on stderr and exit code 2."""
-    arguments = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
+        # The verifier has options of its own, its help among them.
+        if words[:1] == ["theory"]:
+            return theory.run(words[1:])
+        arguments = parser().parse_args(words)
         return int(arguments.run(arguments))
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)

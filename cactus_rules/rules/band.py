@@ -14,9 +14,9 @@ class Band(Rule):
     """Emit clip(p, b q, a q) with log(a/b) = width at every position.
 
     Where KL budgets of several fixed rows add up, the split of the total that accepts most is not
-    an equal budget but an equal width: that is this rule. It has no constant bound on the KL of the
-    output law; read what it spent from the metrics, or use `Mentored`. What always holds is
-    max_i log(output_i / q_i) <= width.
+    an equal budget but an equal width: that is this rule. What always holds for the output law is
+    |log(output_i / q_i)| <= width for every i, hence KL(output || q) and KL(q || output) <=
+    width^2 / 8 (theory/derivations/06-clip-rule.md); the metrics say what was really spent.
 
     Args:
         width: log(a/b) >= 0, in nats; 0 is lossless, infinity takes the draft wherever q > 0.
@@ -45,4 +45,4 @@ class Band(Rule):
     @property
     def guarantee(self) -> Guarantee:
         """The largest log ratio of output to target."""
-        return Guarantee("output", "max", self.width)
+        return Guarantee("output", "max", self.width, "so KL <= width^2/8, both ways")

@@ -63,5 +63,5 @@ class Cactus(Rule):
             return Guarantee("surrogate", name, self.delta)
         log1p = namespace(self.delta).log1p if hasattr(self.delta, "dtype") else math.log1p
         return Guarantee(
-            "surrogate", name, log1p(2 * self.delta), "delta itself only where cap <= 1/2"
+            "surrogate", name, log1p(2 * self.delta), "delta itself where cap + q_n <= 1"
         )

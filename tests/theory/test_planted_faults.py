@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import cactus_rules as cr
-from cactus_rules import _positions, law
+from cactus_rules import _positions, budget, law
 from cactus_rules.rules import cactus
 from cactus_rules.rules.base import Numbers
-from cactus_rules.theory import budget, verify
+from cactus_rules.theory import verify
 
 Patch = pytest.MonkeyPatch
 Fault = Callable[[Patch], None]

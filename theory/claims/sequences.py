@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 
 import cactus_rules as cr
+from cactus_rules.budget import Budgeted
 from cactus_rules.theory import blocks, chains, instances, oracles
-from cactus_rules.theory.budget import Budgeted
 from cactus_rules.theory.claim import Claim, Result, Tally
 from cactus_rules.theory.claims.block import textbook
 from cactus_rules.theory.claims.telemetry import caps_and_scales

