@@ -126,7 +126,8 @@ class DraftLength:
 
     Token k is worth drafting while the chance that all tokens before it are accepted is at least
     `useful`. Older rounds count less by `decay` each. The length depends on earlier rounds only,
-    so the law of the output does not change.
+    so that every tested position keeps the rule's law; where a lossy rule's bonus tokens fall,
+    which follow the target itself, moves with it.
     """
 
     maximum: int

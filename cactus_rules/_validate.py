@@ -120,7 +120,8 @@ def check_tokens(
 
 def check_uniforms(xp: Namespace, uniforms: Array, name: str = "uniforms") -> None:
     """ValueError unless all uniforms are in [0, 1)."""
-    if not bool(xp.all((uniforms >= 0) & (uniforms < 1))):
+    fine = (uniforms >= 0) & (uniforms < 1)
+    if not bool(fine if getattr(fine, "ndim", 0) == 0 else xp.all(fine)):
         raise ValueError(f"{name} must be in [0, 1): draw them with rng.random()")
 
 

@@ -21,6 +21,7 @@ from cactus_rules._arrays import (
 from cactus_rules._positions import Positions, read_positions, recovered_weights
 from cactus_rules.residual import draw_index
 from cactus_rules.rules import Cactus, Rule
+from cactus_rules.rules.base import check_rule
 from cactus_rules.sparse import Sparse, align
 
 
@@ -51,7 +52,7 @@ class Acceptance:
             ValueError: u outside [0, 1), for numpy rows.
         """
         if is_numpy(self._rows[0]):
-            _validate.check_uniforms(np, np.asarray(u), "u")
+            _validate.check_uniforms(np, u if isinstance(u, float) else np.asarray(u), "u")
         return u * self._at.p_n < self.cap
 
     def residual(self) -> Array:
@@ -115,7 +116,7 @@ def accept(
     """
     if (rule is None) == (delta is None):
         raise ValueError("give either delta (for Cactus) or rule=..., exactly one of them")
-    rule = Cactus(delta) if rule is None else rule
+    rule = Cactus(delta) if rule is None else check_rule(rule)
     ids, given = None, token
     if isinstance(q, Sparse) or isinstance(p, Sparse):
         p, q, token, ids = _aligned(p, q, token)

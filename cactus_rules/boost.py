@@ -65,7 +65,8 @@ def boost(
         the exact solver leaves q_n as it is.
 
     Raises:
-        ValueError: an unknown divergence or solver, or one that is not made for the other.
+        ValueError: an unknown divergence or solver, or one that is not made for the other; numpy
+            values that are negative or NaN.
     """
     record = divergences.get(divergence)
     check_solver(record, solver)
@@ -73,8 +74,14 @@ def boost(
     q = float64(xp, asarray(xp, q_n, delta))
     q = xp.minimum(q, 1 + 0 * q)
     budget = float64(xp, asarray(xp, delta, q))
-    if is_numpy(xp) and q.ndim == budget.ndim == 0:
-        xp, q, budget = scalars, q[()], budget[()]
+    if is_numpy(xp):
+        fine = (q >= 0) & (budget >= 0)
+        if not (fine if fine.ndim == 0 else fine.all()):
+            raise ValueError(
+                f"q_n must be probabilities and delta budgets >= 0, got {q_n!r} and {delta!r}"
+            )
+        if fine.ndim == 0:
+            xp, q, budget = scalars, q[()], budget[()]
     with quiet(namespace(q)):
         if solver == "taylor":
             x = _rounded_down(xp.sqrt(2 * budget) * xp.sqrt(q * (1 - q)), q)

@@ -25,6 +25,7 @@ from cactus_rules._walk import Walk, arange, before, telemetry, token_walk
 from cactus_rules.random import Stream
 from cactus_rules.random import uniforms as philox_uniforms
 from cactus_rules.rules import Rule
+from cactus_rules.rules.base import check_rule
 from cactus_rules.sparse import Sparse, align
 
 
@@ -44,10 +45,11 @@ class Verification:
     """int64 `(..., K+1)`: `Status` bits, what the safe policy repaired at each visited position."""
     kl_spent: Array | None
     """float64 `(...)`: sum over emitted tokens of log+(min(p, cap)/q). Its mean per emitted token
-    bounds KL(output law || target) in expectation. None for rules without that property."""
+    bounds KL(output law || target) in expectation. None for rules without that property, and for
+    the block walk."""
     tv_spent: Array | None
     """float64 `(...)`: sum over tested tokens of min(1, cap/p) - min(1, q/p). Its mean per tested
-    token estimates TV(output law, target). None for rules without that property."""
+    token estimates TV(output law, target). None as `kl_spent`."""
 
     def __getitem__(self, request: Any) -> Verification:
         """One request (or a slice of them) of a batch."""
@@ -87,18 +89,20 @@ def verify(
             "safe" (default for other arrays) repairs them and says so in `status`. It never emits a
             token outside the vocabulary, or one with target probability 0 from a sane row.
         walk: "token" tests token after token. "block" (block verification [1]) tests prefixes by
-            their joint likelihood ratio, emits the same law and accepts at least as much; for rules
-            whose law does not depend on the drafted token, and it reads all rows.
+            their joint likelihood ratio: the emitted tokens, continued by the rule's law, have the
+            same law, and it accepts at least as many. For rules whose law does not depend on the
+            drafted token; reads all rows; no `kl_spent` and `tv_spent`.
 
     Returns:
         A `Verification`.
 
     Raises:
         ValueError: shapes that do not fit, not exactly one source of randomness, and bad data under
-            "strict". Swapping draft and target raises no error by itself.
+            "strict".
 
     [1] arXiv 2403.10444 (Sun et al.), Algorithm 2.
     """
+    check_rule(rule)
     if walk not in ("token", "block"):
         raise ValueError(f"walk must be 'token' or 'block', got {walk!r}")
     if walk == "block" and draft_probs is not None and not rule.fixed_law:

@@ -29,6 +29,8 @@ RULES = (
 )
 DRAW = ("test_residual.py::test_draw_is_the_inverse_cdf_in_id_order",)
 SAFE = (
+    "test_safe_policy.py::test_a_bad_draft_row_is_read_as_one_hot",
+    "test_safe_policy.py::test_a_rule_that_reads_a_bad_target_row_keeps_nothing",
     "test_safe_policy.py::test_any_data_emits_tokens_of_the_vocabulary",
     "test_safe_policy.py::test_a_token_outside_the_vocabulary_is_rejected_and_the_target_drawn_from",
     "test_safe_policy.py::test_an_exact_reading_of_a_dishonest_draft_keeps_the_target_law",
@@ -155,7 +157,7 @@ FAULTS = (
     Fault("larger bound of typical acceptance", "rules/typical.py",
           "threshold = xp.minimum(threshold,", "threshold = xp.maximum(threshold,", RULES),
     Fault("surrogate keeps its mass", "rules/cactus.py",
-          "scale = (1 - cap) / xp.where(", "scale = 1 / xp.where(", LAW),
+          "scale = (1 - cap) / at.xp.where(", "scale = 1 / at.xp.where(", LAW),
     Fault("nucleus one token short", "rules/top_set.py",
           "before = xp.cumulative_sum(descending, axis=-1) - descending",
           "before = xp.cumulative_sum(descending, axis=-1)", RULES),
@@ -180,7 +182,7 @@ FAULTS = (
           ("test_warp.py::test_temperature_comes_before_the_filters",)),
     Fault("mean acceptance length without the bonus token", "metrics.py",
           "return 1 + self.num_accepted_tokens / self.num_drafts",
-          "return self.num_accepted_tokens / self.num_drafts", 
+          "return self.num_accepted_tokens / self.num_drafts",
           ("test_metrics.py::test_identities",)),
     Fault("telemetry reads half of what was gained", "_walk.py",
           "xp.log(xp.where(ratio > 1, ratio, 1.0 + zero))",

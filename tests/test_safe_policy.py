@@ -167,6 +167,15 @@ def test_a_bad_target_emits_its_finite_argmax() -> None:
         assert Status(int(bonus.status[0])) == Status.TARGET_REPAIRED
 
 
+@pytest.mark.parametrize("rule", [cr.Mentored(0.1), cr.Band(0.5), cr.Typical()], ids=repr)
+def test_a_rule_that_reads_a_bad_target_row_keeps_nothing(rule: cr.Rule, kind: Kind) -> None:
+    p, q = np.full(4, 0.25), np.array([0.25, 0.5, np.nan, 0.25])
+    arrays = kind.make(p), kind.make(q), kind.make(np.int64(1))
+    a = cr.accept(*arrays, rule=rule, policy="safe")
+    assert float(kind.back(a.probability)) == 0
+    np.testing.assert_array_equal(kind.back(a.residual()), [0, 1, 0, 0])
+
+
 def test_sane_rows_are_left_alone() -> None:
     rng = np.random.default_rng(0)
     q, p = rng.dirichlet(np.ones(V), size=(9, 4)), rng.dirichlet(np.ones(V), size=(9, 3))

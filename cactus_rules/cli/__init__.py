@@ -54,6 +54,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-    except (ValueError, ImportError, NotImplementedError, OSError) as error:
+    except (ValueError, ImportError, NotImplementedError, OSError, RuntimeError) as error:
         print(f"cactus-rules: {error}", file=sys.stderr)
         return 2

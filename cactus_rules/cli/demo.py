@@ -100,6 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run all contestants and print the table."""
     from cactus_rules.adapters.llamacpp import SpeculativeLlama
 
+    if arguments.seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {arguments.seeds}")
     model = arguments.model or packaged_model()
     print(f"target {model.name}; draft: the same, requantised to Q2_K; T = 1, K = 4\n")
     contestants = [

@@ -81,10 +81,14 @@ def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
     prompt.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt; - reads stdin")
     prompt.add_argument("--prompt-file", type=Path, metavar="FILE")
     group.add_argument("--chat", action="store_true", help="use the target's chat template")
-    group.add_argument("-n", "--max-tokens", type=int, default=128, metavar="N")
-    group.add_argument("--stop", action="append", default=[], metavar="TEXT")
+    group.add_argument(
+        "-n", "--max-tokens", type=int, default=128, metavar="N", help="default: 128"
+    )
+    group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="ends the text")
     group.add_argument("--seed", type=int, metavar="N", help="repeats a generation")
-    group.add_argument("--temperature", type=float, default=1.0, metavar="T", help="0 is greedy")
+    group.add_argument(
+        "--temperature", type=float, default=1.0, metavar="T", help="default: 1; 0 is greedy"
+    )
     group.add_argument("--top-k", type=int, default=0, metavar="K", help="0 keeps all")
     group.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 keeps all")
     group.add_argument("--min-p", type=float, default=0.0, metavar="P", help="0 keeps all")
@@ -124,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _prompt(arguments: argparse.Namespace) -> str:
     if arguments.prompt_file is not None:
-        return str(arguments.prompt_file.read_text())
+        return str(arguments.prompt_file.read_text(encoding="utf-8"))
     return sys.stdin.read() if arguments.prompt == "-" else str(arguments.prompt)
 
 
@@ -176,11 +180,11 @@ def _as_json(completion: Completion, seconds: float) -> dict[str, Any]:
 def table(completion: Completion, seconds: float) -> str:
     """What speculation did, for people."""
     metrics, count = completion.metrics, len(completion.token_ids)
-    kl = metrics.kl_spent
+    kl, drafted = metrics.kl_spent, metrics.num_draft_tokens > 0
     rows = [
         ("tokens per target call", f"{count / max(metrics.num_target_calls, 1):.2f}"),
         ("mean acceptance length", f"{metrics.mean_acceptance_length:.2f}"),
-        ("acceptance rate", f"{metrics.draft_acceptance_rate:.3f}"),
+        ("acceptance rate", "-" if not drafted else f"{metrics.draft_acceptance_rate:.3f}"),
         (
             "KL spent per token",
             "unknown for this rule"

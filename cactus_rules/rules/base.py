@@ -155,6 +155,13 @@ class Rule(ABC):
         return changed
 
 
+def check_rule(rule: object) -> Rule:
+    """ValueError unless it is an instance of a rule."""
+    if isinstance(rule, Rule):
+        return rule
+    raise ValueError(f"rule must be a rule such as Lossless() or Mentored(0.1), got {rule!r}")
+
+
 def about(text: str, example: Any = None) -> dict[str, Any]:
     """Field metadata: what a parameter means, for people, and a value to show a rule with."""
     return {"help": text, "example": example}

@@ -11,7 +11,8 @@ from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule
 class Lossless(Rule):
     """Accept with probability min(1, q_n/p_n); on rejection draw from (q - p)+ [1, 2].
 
-    The output law is the target q itself, and no rule with that property accepts more.
+    The output law is the target q itself, and no rule with that property accepts more at one
+    position (block verification accepts more over a draft).
 
     [1] arXiv 2211.17192 (Leviathan et al.), Appendix A.1; there p and q are swapped.
     [2] arXiv 2302.01318 (Chen et al.), Theorem 1.

@@ -18,7 +18,8 @@ class Mentored(Rule):
 
     For a strictly convex divergence the optimum is h = clip(p, b q, a q) with 0 <= b <= 1 <= a. It
     does not depend on the drafted token, so h **is** the output law, and the budget is kept where
-    it counts. No rule with output inside q's support accepts more at that divergence. Known for
+    it counts. At one position no rule with output inside q's support accepts more at that
+    divergence. Known for
     KL(q||h) as mentored decoding [1]; with the max-divergence it accepts what `Lenience` accepts.
 
     Reads both rows and sorts them once, O(V log V). A one-hot draft needs two numbers only, and the

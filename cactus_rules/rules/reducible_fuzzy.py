@@ -15,8 +15,8 @@ from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, about, pa
 class ReducibleFuzzy(Rule):
     """Take p as it is where D(p, q) <= threshold, else use the lossless rule [1, 2].
 
-    The output law is p or q (mass of p that q excludes goes back to q), so its divergence is at most
-    the threshold. It saves nothing by halves: above it it accepts no more than `Lossless`.
+    The output law is p or q (mass of p that q excludes goes back to q), so its divergence is at
+    most the threshold. It saves nothing by halves: above it it accepts no more than `Lossless`.
 
     Args:
         threshold: on D(p, q), in nats for KL; >= 0; 0 is lossless.

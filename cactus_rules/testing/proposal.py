@@ -7,7 +7,8 @@ import math
 import numpy as np
 from scipy import stats
 
-from cactus_rules._arrays import Array, to_numpy
+from cactus_rules._arrays import Array, namespace, to_numpy
+from cactus_rules._validate import check_rows, check_tokens
 from cactus_rules.testing.report import Finding, Report
 
 ARGMAX = "the tokens are the argmax: pass draft_probs=None (one-hot), not the softmax"
@@ -27,10 +28,11 @@ def check_proposal(
     very row would give. Rows may differ from each other.
 
     Returns:
-        A `Report`; a mismatch means that no acceptance rule keeps its promise on such drafts.
+        A `Report`; a mismatch means that rules which read draft probabilities cannot keep their
+        promise on such drafts.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: shapes that do not fit, an empty log, rows that are no laws, ids outside them.
     """
     ids, rows = to_numpy(tokens).astype(np.int64), to_numpy(draft_probs)
     if rows.ndim != 2 or ids.shape != rows.shape[:1]:
@@ -38,6 +40,12 @@ def check_proposal(
             f"tokens {ids.shape} must be (N,) and draft_probs {rows.shape} (N, V): one row a token"
         )
     method = f"{len(ids)} tokens, family-wise error level {error_level:g}"
+    if len(ids) == 0:
+        raise ValueError("tokens is empty: log some drafted tokens with their rows first")
+    xp, every = namespace(rows), np.ones(len(ids), bool)
+    check_tokens(xp, ids, rows.shape[-1], every, "tokens")
+    check_rows(xp, rows, "draft_probs", dtype="float32")
+    rows = rows / rows.sum(axis=-1, keepdims=True)
     p_n = rows[np.arange(len(ids)), ids]
     if np.any(p_n <= 0):
         count = int(np.count_nonzero(p_n <= 0))
