@@ -26,10 +26,11 @@ INSET = 1e-6
 
 def interval(low: float, high: float) -> list[tuple[float, float]]:
     """Two points (u, weight) just inside [low, high); none if it is empty but for rounding."""
-    if high - low <= 1e-9 * INSET:
+    if high - low <= 1e-13:
         return []
     inset = INSET * (high - low)
-    return [(low + inset, (high - low) / 2), (high - inset, (high - low) / 2)]
+    last = min(high - inset, 1 - 2.0**-53)
+    return [(low + inset, (high - low) / 2), (last, (high - low) / 2)]
 
 
 def draws(law: Row) -> list[tuple[float, float]]:

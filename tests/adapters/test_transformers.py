@@ -519,9 +519,9 @@ def test_another_library_is_refused_by_what_it_lacks_or_its_age(
     assert (
         "cache_utils.Cache.is_croppable, generation.GenerationMixin.generate(streamer=), " in text
     )
-    assert "(is_first_iteration=); the adapter is written for transformers >= 5.18, < 6" in text
+    assert "(is_first_iteration=); the adapter is written for transformers 5.18 and 5.19" in text
     old.__version__ = "5.17.0"
-    with pytest.raises(MissingEngineError, match=r"5\.17\.0 is too old; .* >= 5\.18, < 6"):
+    with pytest.raises(MissingEngineError, match=r"5\.17\.0 is too old; .* 5\.18 and 5\.19"):
         library.load_library("old_transformers")
 
 
