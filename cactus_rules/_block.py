@@ -14,7 +14,7 @@ used again. The law of the emitted tokens is that of h, as when walking token by
 
 from __future__ import annotations
 
-from cactus_rules._arrays import Array, Namespace, float64
+from cactus_rules._arrays import Array, Namespace, float64, positive
 from cactus_rules._positions import Positions, Status, read_positions, sane_target
 from cactus_rules._walk import Walk, arange, at_position, draw_last, finish_walk, first, row_at
 from cactus_rules.residual import residual_weights
@@ -79,8 +79,8 @@ def _laws(
     weights = residual_weights(xp, p, q, at.token, at.numbers)
     missing, total = 1 - xp.sum(kept, axis=-1), xp.sum(weights, axis=-1)
     # A draft and a target that are one-hot at the same token leave no residual, and need none.
-    share = xp.where(total > 0, missing / xp.where(total > 0, total, 1.0), 0.0)
-    h = kept + ((share + abs(share)) / 2)[..., None] * weights
+    residual = weights / xp.where(total > 0, total, 1.0)[..., None]
+    h = kept + positive(xp, missing)[..., None] * residual
     return p, h / xp.sum(h, axis=-1)[..., None]
 
 

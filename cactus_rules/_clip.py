@@ -112,7 +112,9 @@ class _Sorted:
         p, q = xp.broadcast_arrays(float64(xp, draft), float64(xp, target))
         p_total, q_total = xp.sum(p, axis=-1), xp.sum(q, axis=-1)
         p, q = p / p_total[..., None], q / q_total[..., None]
-        ratio = xp.where(q > 0, xp.minimum(p / q, _HIGHEST + 0 * q), math.inf)
+        # A target probability that small beside the draft's may as well be 0.
+        q = xp.where(p / q > _HIGHEST, 0 * q, q)
+        ratio = xp.where(q > 0, p / q, math.inf)
         order = xp.argsort(ratio, axis=-1)
         p, q, ratio = (xp.take_along_axis(row, order, axis=-1) for row in (p, q, ratio))
         rows = cls(xp, p, q, ratio, p, p, p, p, p, p_total / q_total)
@@ -171,7 +173,7 @@ class _Sorted:
         # Near a = 1 an f-divergence with f''(1) = 1 is s^2 Q (1 + Q/(1-Q)) / 2, Q above 1.
         above = self.clip(one).high
         s = xp.sqrt(2 * goal * (1 - above) / above)
-        odds = xp.where((s > _EPS) & (s < room), s / (room - s), xp.sqrt(low * high))
+        odds = xp.where((s > _EPS) & (s < room), s / (room - s), xp.sqrt(low) * xp.sqrt(high))
         # A row that has arrived stays as it is, whatever the rest of its batch still needs.
         best, done = 0 * one, free | (goal <= 0)
         for _ in range(_STEPS):
@@ -188,6 +190,6 @@ class _Sorted:
             gap = xp.log(goal * (1 - slack)) - xp.log(value)
             newton = odds * xp.exp(gap * value * (1 + odds) / (s * slope))
             inside = (newton > low) & (newton < high)
-            odds = xp.where(inside, newton, xp.sqrt(low * high))
+            odds = xp.where(inside, newton, xp.sqrt(low) * xp.sqrt(high))
         # Where the draft may be kept as it is, a is raised by the rounding of a * q.
         return self.ends(xp.where(free, top * (1 + 4 * _EPS), 1 + best))

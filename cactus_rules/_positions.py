@@ -160,7 +160,8 @@ def recovered_weights(
 
 def sane_target(xp: Namespace, q: Array) -> tuple[Array, Array]:
     """Float64 target rows, one-hot at the finite argmax where they are bad, and the status."""
-    bad = ~(_is_measure(xp, q) & (xp.sum(q, axis=-1) > 0))
+    total = xp.sum(q, axis=-1)
+    bad = ~(_is_measure(xp, q) & (total > 0) & (total < math.inf))
     if not possible(xp, bad):
         return q, _flag(xp, bad, Status.TARGET_REPAIRED)
     weights = xp.where(bad[..., None], finite_argmax(xp, q), q)

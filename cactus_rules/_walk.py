@@ -103,8 +103,11 @@ def telemetry(xp: Namespace, walk: Walk) -> tuple[Array, Array]:
     accepted = position < walk.num_accepted[..., None]
     tested = (position <= walk.num_accepted[..., None]) & (position < walk.length[..., None])
     zero = 0 * at.q_n
-    ratio = xp.where(cap < at.p_n, cap, at.p_n) / xp.where(at.q_n > 0, at.q_n, 1.0 + zero)
-    kl = xp.where(accepted & (ratio > 1), xp.log(xp.where(ratio > 1, ratio, 1.0 + zero)), zero)
+    moved = xp.where(cap < at.p_n, cap, at.p_n)
+    raised = accepted & (moved > at.q_n) & (at.q_n > 0)
+    # By logarithms: the ratio overflows where q is subnormal.
+    log_moved, log_q = (xp.log(xp.where(raised, x, 1.0 + zero)) for x in (moved, at.q_n))
+    kl = log_moved - log_q
     kept, lossless = cap / at.p_n, at.q_n / at.p_n
     gain = xp.where(kept < 1, kept, 1.0 + zero) - xp.where(lossless < 1, lossless, 1.0 + zero)
     return xp.sum(kl, axis=-1), xp.sum(xp.where(tested, gain, zero), axis=-1)

@@ -16,7 +16,7 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("wide", max_examples=2000, deadline=None, print_blob=True)
+settings.register_profile("wide", max_examples=600, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

@@ -14,8 +14,11 @@ import cactus_rules as cr
 
 
 def _tolerance(rule: cr.Rule, width: int) -> float:
-    searched = isinstance(rule, (cr.Mentored, cr.Band))
-    return tolerances.searched_law(width) if searched else tolerances.law(width)
+    if isinstance(rule, (cr.Mentored, cr.Band)):
+        return tolerances.searched_law(width)
+    order = getattr(getattr(rule, "divergence", None), "order", None)
+    given_away = 0.0 if order is None else tolerances.boost_ulps(order) * tolerances.EPS
+    return tolerances.law(width) + given_away
 
 
 def _enumerated(p: np.ndarray, q: np.ndarray, rule: cr.Rule, one_hot: bool) -> tuple:
