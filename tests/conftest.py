@@ -1,8 +1,11 @@
-"""Hypothesis profiles, and the fixture that runs a test on every array kind."""
+"""Hypothesis profiles, the interpreter of Triton, and tests that run on every array kind."""
 
 from __future__ import annotations
 
 import os
+
+# Triton reads it once, on its import, and torch may import Triton.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import kinds
 import pytest
