@@ -5,10 +5,12 @@
 >>> llama = SpeculativeLlama("target.gguf", "requantize:Q2_K", rule=cr.Cactus(0.1), n_ctx=2048)
 >>> llama.complete("Once upon a time", max_tokens=64, seed=7).text
 
-`LlamaModel` is one model by itself: feed tokens, read logits, take tokens back.
+`LlamaModel` is one model by itself: feed tokens, read logits, take tokens back. `load_backend` adds
+a GPU to a CPU build of llama.cpp.
 """
 
 from ..generation import Completion, Generation
+from .backends import backends, load_backend
 from .model import LlamaModel
 from .options import ModelOptions
 from .quantize import requantize
@@ -20,5 +22,7 @@ __all__ = [
     "LlamaModel",
     "ModelOptions",
     "SpeculativeLlama",
+    "backends",
+    "load_backend",
     "requantize",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 from collections import deque
 from typing import Any
 
@@ -44,9 +45,11 @@ FUNCTIONS = (
     "llama_model_quantize",
     "llama_model_quantize_default_params",
     "llama_n_ctx",
+    "llama_print_system_info",
     "llama_state_seq_get_data_ext",
     "llama_state_seq_get_size_ext",
     "llama_state_seq_set_data_ext",
+    "llama_supports_gpu_offload",
     "llama_token_to_piece",
     "llama_tokenize",
     "llama_vocab_bos",
@@ -80,6 +83,10 @@ INSTALL_HINT = (
     'install it with: pip install "cactus-rules[llamacpp]" '
     "(it is compiled from source, which takes some minutes)"
 )
+CUDA_HINT = (
+    "this CUDA build needs CUDA's libraries: import a CUDA build of torch first, or name their "
+    "folder in LD_LIBRARY_PATH; libcuda.so.1 comes with the GPU's driver"
+)
 
 logger = logging.getLogger("cactus_rules.llamacpp")
 logger.addHandler(logging.NullHandler())
@@ -102,7 +109,8 @@ def load_library(name: str = "llama_cpp") -> Any:
     try:
         library = importlib.import_module(name)
     except (ImportError, OSError, RuntimeError) as error:
-        raise MissingEngineError(f"{name} cannot be imported ({error}); {INSTALL_HINT}") from error
+        hint = CUDA_HINT if re.search(r"libcu\w+\.so", str(error)) else INSTALL_HINT
+        raise MissingEngineError(f"{name} cannot be imported ({error}); {hint}") from error
     if lacking := missing(library):
         raise MissingEngineError(
             f"{name} {getattr(library, '__version__', '(unknown version)')} lacks "

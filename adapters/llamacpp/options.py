@@ -31,7 +31,8 @@ class ModelOptions:
             rounds it up to a multiple of 256.
         n_batch: most tokens in one call of llama.cpp; longer input is fed in pieces.
         n_threads: CPU threads; None for the cores that this process may use.
-        n_gpu_layers: layers kept on the GPU; -1 for all (needs a build with GPU support).
+        n_gpu_layers: layers kept on the GPU; -1 for all. Loading fails where the build or the
+            machine has no GPU.
         type_k: storage type of the key cache, for example "f16", "f32" or "q8_0".
         type_v: storage type of the value cache; a quantised one needs flash attention.
         flash_attn: True, False, or None to let llama.cpp choose.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelFileError, UnsupportedError
+from .backends import check_gpu_layers
 from .gguf_file import checked_path, load_failure
 from .library import llama_cpp, take_error
 from .options import ModelOptions
@@ -68,6 +69,7 @@ class Weights:
 
 
 def _load(path: Path, options: ModelOptions, argument: str) -> Any:
+    check_gpu_layers(options.n_gpu_layers)
     take_error()
     handle = llama_cpp.llama_model_load_from_file(os.fsencode(path), options.model_params())
     if not handle:

@@ -52,6 +52,12 @@ def register(commands: Any) -> None:
     models.add_argument(
         "--gpu-layers", type=int, default=0, metavar="N", help="layers on the GPU; -1 for all"
     )
+    models.add_argument(
+        "--gpu-backend",
+        type=Path,
+        metavar="FILE",
+        help="a ggml backend, such as libggml-cuda.so, to add to a CPU build of llama-cpp-python",
+    )
     add_rule_options(parser, "lossless")
     _add_speculation_options(parser)
     _add_sampling_options(parser)
@@ -101,8 +107,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Generate, and print the text and the table."""
     rule = read_rule(arguments)
     prompt = _prompt(arguments)
-    from cactus_rules.adapters.llamacpp import SpeculativeLlama
+    from cactus_rules.adapters.llamacpp import SpeculativeLlama, load_backend
 
+    if arguments.gpu_backend is not None:
+        load_backend(arguments.gpu_backend)
     with SpeculativeLlama(
         arguments.target,
         None if arguments.draft == "none" else arguments.draft,
