@@ -1,14 +1,15 @@
-"""Strict checks of rows, tokens and uniforms: errors name the argument, the value, the remedy."""
+"""Checks of arguments: errors name the argument, the value, the remedy."""
 
 from __future__ import annotations
 
 import math
+import reprlib
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from cactus_rules._arrays import Array, Namespace
+from cactus_rules._arrays import Array, Namespace, asarray, is_kind, namespace, numpy_namespace
 
 _POLICIES = ("strict", "safe")
 
@@ -20,6 +21,65 @@ def check_policy(policy: str | None, default: str) -> str:
     if policy not in _POLICIES:
         raise ValueError(f"policy must be 'strict' or 'safe', got {policy!r}")
     return policy
+
+
+def as_rows(
+    draft: Array | None, target: Array, names: tuple[str, str]
+) -> tuple[Namespace, Array | None, Array]:
+    """The namespace of the rows, and both as arrays of it; ValueError for what is no array.
+
+    Nested lists are read as numpy reads them.
+    """
+    if isinstance(target, (list, tuple)):
+        target = as_array(numpy_namespace, target, None, names[1])
+    if isinstance(draft, (list, tuple)):
+        draft = as_array(numpy_namespace, draft, None, names[0])
+    try:
+        xp = namespace(target) if draft is None else namespace(draft, target)
+    except TypeError:
+        kinds = " and ".join(type(rows).__name__ for rows in (draft, target))
+        raise ValueError(
+            f"{names[0]} and {names[1]} must be rows of probabilities (..., V), arrays of one "
+            f"library or nested lists, got {kinds}; only {names[0]} may be None (one-hot drafts)"
+        ) from None
+    like = draft if isinstance(target, np.ndarray) else target
+    target = as_array(xp, target, like, names[1])
+    return xp, None if draft is None else as_array(xp, draft, target, names[0]), target
+
+
+def as_array(xp: Namespace, value: Any, like: Array, name: str) -> Array:
+    """`value` as an array of `xp` on the device of `like`; ValueError for what is none."""
+    try:
+        return asarray(xp, value, like)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} must be an array, or nested lists whose rows are of one length, "
+            f"got {reprlib.repr(value)}"
+        ) from None
+
+
+def check_fits(name: str, given: tuple[int, ...], shape: tuple[int, ...], each: str) -> None:
+    """ValueError unless an argument of shape `given` has a value for `each` entry of `shape`."""
+    lacking = len(shape) - len(given)
+    if lacking < 0 or any(n not in (1, m) for n, m in zip(given, shape[lacking:], strict=True)):
+        wanted = f"one value per {each}, {shape}, or one number for all" if shape else "one number"
+        raise ValueError(f"{name} {given} does not fit the {each}s {shape}: give {wanted}")
+
+
+def common_shape(one: Any, other: Any, complaint: str) -> tuple[int, ...]:
+    """The shape to which both broadcast; ValueError with the complaint where there is none."""
+    try:
+        return np.broadcast_shapes(one, other)
+    except ValueError:
+        raise ValueError(complaint) from None
+
+
+def check_generator(rng: object) -> None:
+    """ValueError unless `rng` draws as numpy's generators do."""
+    if not isinstance(rng, (np.random.Generator, np.random.RandomState)):
+        raise ValueError(
+            f"rng must be a numpy generator, got {rng!r}: pass np.random.default_rng(seed)"
+        )
 
 
 def sum_tolerance(dtype: Any, width: int) -> float:
@@ -119,7 +179,11 @@ def check_tokens(
 
 
 def check_uniforms(xp: Namespace, uniforms: Array, name: str = "uniforms") -> None:
-    """ValueError unless all uniforms are in [0, 1)."""
+    """ValueError unless all uniforms are numbers in [0, 1)."""
+    if not isinstance(uniforms, float) and not any(
+        is_kind(xp, uniforms, kind) for kind in ("real floating", "integral")
+    ):
+        raise ValueError(f"{name} must hold numbers in [0, 1), got dtype {uniforms.dtype}")
     fine = (uniforms >= 0) & (uniforms < 1)
     if not bool(fine if getattr(fine, "ndim", 0) == 0 else xp.all(fine)):
         raise ValueError(f"{name} must be in [0, 1): draw them with rng.random()")

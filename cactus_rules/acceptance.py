@@ -15,7 +15,7 @@ from cactus_rules._arrays import (
     gather,
     is_kind,
     is_numpy,
-    namespace,
+    numpy_namespace,
     quiet,
 )
 from cactus_rules._positions import Positions, read_positions, recovered_weights
@@ -49,10 +49,19 @@ class Acceptance:
         """Whether to keep the token, for uniform numbers `u (...)` in [0, 1): u p_n < cap.
 
         Raises:
-            ValueError: u outside [0, 1), for numpy rows.
+            ValueError: u outside [0, 1) or of a shape that does not fit, for numpy rows.
         """
-        if is_numpy(self._rows[0]):
-            _validate.check_uniforms(np, u if isinstance(u, float) else np.asarray(u), "u")
+        xp = self._rows[0]
+        if is_numpy(xp):
+            if not isinstance(u, float):
+                u = _validate.as_array(xp, u, self.cap, "u")
+                if u.shape != self.cap.shape:
+                    _validate.common_shape(
+                        u.shape,
+                        self.cap.shape,
+                        f"u {u.shape} does not fit the tokens {self.cap.shape}: give one per token",
+                    )
+            _validate.check_uniforms(xp, u, "u")
         return u * self._at.p_n < self.cap
 
     def residual(self) -> Array:
@@ -62,7 +71,12 @@ class Acceptance:
         return weights / xp.sum(weights, axis=-1)[..., None]
 
     def sample(self, rng: np.random.Generator) -> tuple[Array, Array]:
-        """(accepted, token): the drafted token, or one drawn from the residual."""
+        """(accepted, token): the drafted token, or one drawn from the residual.
+
+        Raises:
+            ValueError: `rng` is no numpy generator.
+        """
+        _validate.check_generator(rng)
         xp, _, target = self._rows
         shape = tuple(self._at.token.shape)
         accepted = self.decide(asarray(xp, rng.random(shape), target))
@@ -97,6 +111,7 @@ def accept(
     Args:
         p: **draft** probabilities `(..., V)` that the token was really drawn from, after all
             sampling filters; or None for a one-hot draft (n-gram, argmax). Many papers call it q.
+            An array of any library; nested lists of floats count as numpy arrays.
         q: **target** probabilities `(..., V)`, after the same kind of filters. Many call it p.
         token: drafted token ids `(...)`.
         delta: Cactus' budget in nats, a number or `(...)`; short for ``rule=Cactus(delta)``.
@@ -120,11 +135,10 @@ def accept(
     ids, given = None, token
     if isinstance(q, Sparse) or isinstance(p, Sparse):
         p, q, token, ids = _aligned(p, q, token)
-    xp = namespace(q) if p is None else namespace(p, q)
-    if is_numpy(xp):
-        q, p = np.asarray(q), None if p is None else np.asarray(p)
-    token = asarray(xp, token, q)
-    _check_shapes(xp, p, q, token)
+    xp, p, q = _validate.as_rows(p, q, ("p", "q"))
+    token = _validate.as_array(xp, token, q, "token")
+    batch = _check_shapes(xp, p, q, token)
+    rule.check_shapes(batch, batch, "row")
     policy = _validate.check_policy(policy, "strict" if is_numpy(xp) else "safe")
     if policy == "strict":
         named = token if ids is None else np.asarray(given)
@@ -142,7 +156,8 @@ def accept(
     return Acceptance(probability, at.numbers.cap, scale, at.status, ids, at, (xp, draft, q))
 
 
-def _check_shapes(xp: Namespace, p: Array | None, q: Array, token: Array) -> None:
+def _check_shapes(xp: Namespace, p: Array | None, q: Array, token: Array) -> tuple[int, ...]:
+    """The shape of the positions, to which rows and tokens broadcast; ValueError if they do not."""
     if q.ndim == 0 or (p is not None and (p.ndim == 0 or p.shape[-1] != q.shape[-1])):
         shapes = f"p {None if p is None else tuple(p.shape)} and q {tuple(q.shape)}"
         raise ValueError(
@@ -150,20 +165,24 @@ def _check_shapes(xp: Namespace, p: Array | None, q: Array, token: Array) -> Non
         )
     if not is_kind(xp, token, "integral"):
         raise ValueError(f"token must hold integers, got dtype {token.dtype}")
+    batch: tuple[int, ...] = tuple(token.shape)
     for name, rows in (("p", p), ("q", q)):
         if rows is None:
             continue
         if not is_kind(xp, rows, "real floating"):
             raise ValueError(f"{name} must hold floats (probabilities), got dtype {rows.dtype}")
-        if rows.shape[:-1] == token.shape:
-            continue
-        try:
-            np.broadcast_shapes(tuple(rows.shape[:-1]), tuple(token.shape))
-        except ValueError:
-            raise ValueError(
+        leading = tuple(rows.shape[:-1])
+        if leading != tuple(token.shape):
+            _validate.common_shape(
+                leading,
+                tuple(token.shape),
                 f"token {tuple(token.shape)} does not fit {name} {tuple(rows.shape)}: "
-                f"give one token per row, {tuple(rows.shape[:-1])}"
-            ) from None
+                f"give one token per row, {leading}",
+            )
+            batch = _validate.common_shape(
+                batch, leading, f"q {tuple(q.shape)} does not fit the rows of p: give one q per p"
+            )
+    return batch
 
 
 def _aligned(
@@ -172,6 +191,14 @@ def _aligned(
     """Candidate lists as dense rows over their common ids, and the token as a column of these."""
     if not isinstance(q, Sparse) or not (p is None or isinstance(p, Sparse)):
         raise ValueError("p and q must both be Sparse or both be dense: use Sparse.from_dense")
-    tokens = np.broadcast_to(np.asarray(token), q.shape[:-1])
+    if p is not None and p.shape[:-1] != q.shape[:-1]:
+        raise ValueError(
+            f"p {p.shape} and q {q.shape} must list candidates (..., C) for the same rows (...)"
+        )
+    tokens = _validate.as_array(numpy_namespace, token, q.probs, "token")
+    if tokens.dtype.kind not in "iu":
+        raise ValueError(f"token must hold integers, got dtype {tokens.dtype}")
+    _validate.check_fits("token", tokens.shape, q.shape[:-1], "row")
+    tokens = np.broadcast_to(tokens, q.shape[:-1])
     ids, draft, target, columns = align(p, q, tokens)
     return draft, target, columns, ids

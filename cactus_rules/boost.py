@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import Literal, TypeAlias, get_args
 
-from cactus_rules import divergences
+from cactus_rules import _validate, divergences
 from cactus_rules._arrays import (
     Array,
     Namespace,
@@ -74,6 +74,11 @@ def boost(
     q = float64(xp, asarray(xp, q_n, delta))
     q = xp.minimum(q, 1 + 0 * q)
     budget = float64(xp, asarray(xp, delta, q))
+    if q.ndim and budget.ndim and q.shape != budget.shape:
+        shapes = tuple(q.shape), tuple(budget.shape)
+        _validate.common_shape(
+            *shapes, "q_n {} and delta {} do not broadcast: give one delta per q_n".format(*shapes)
+        )
     if is_numpy(xp):
         fine = (q >= 0) & (budget >= 0)
         if not (fine if fine.ndim == 0 else fine.all()):

@@ -45,6 +45,12 @@ class Priced(Rule):
             return super().aligned()
         return replace(self, placed_at_positions=True)
 
+    def check_shapes(
+        self, requests: tuple[int, ...], positions: tuple[int, ...], each: str
+    ) -> None:
+        """Its parameters have one value per position."""
+        super().check_shapes(positions, positions, "position")
+
     @property
     def guarantee(self) -> Guarantee:
         """The prices, position by position."""

@@ -11,6 +11,7 @@ one pass over cumulative sums: O(V log V) for any rule.
 from __future__ import annotations
 
 import math
+import reprlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,8 @@ from cactus_rules import _validate, divergences
 from cactus_rules._arrays import Array, namespace, quiet, to_numpy
 from cactus_rules._positions import read_positions
 from cactus_rules.residual import residual_weights
-from cactus_rules.rules.base import Numbers, Rule
+from cactus_rules.rules.base import Numbers, Rule, check_rule
+from cactus_rules.sparse import Sparse
 
 _XP = namespace(np.empty(0))
 
@@ -51,7 +53,8 @@ def output_law(p: Array, q: Array, rule: Rule, *, one_hot: bool = False) -> np.n
     """The law of the token emitted at one position, exactly.
 
     Args:
-        p: draft rows `(..., V)` that tokens are drawn from. Any array; computed in float64 numpy.
+        p: draft rows `(..., V)` that tokens are drawn from. Any array, or nested lists; computed in
+            float64 numpy.
         q: target rows `(..., V)`.
         rule: parameters may be arrays `(...)`, one value per row.
         one_hot: the verifier is told a one-hot draft (draft_probs=None), though tokens come from p.
@@ -60,15 +63,15 @@ def output_law(p: Array, q: Array, rule: Rule, *, one_hot: bool = False) -> np.n
         float64 `(..., V)`.
 
     Raises:
-        ValueError: rows that are not laws, or of different shape.
+        ValueError: rows that are not laws, or of different shape; `Sparse` lists (pass
+            ``.dense(vocabulary_size)``); parameters of a shape that does not fit.
     """
     return _analyse(p, q, rule, one_hot)[0]
 
 
 def audit(p: Array, q: Array, rule: Rule, *, one_hot: bool = False) -> Audit:
     """Acceptance rate and divergences of the output law, exactly; arguments as in `output_law`."""
-    law, rate = _analyse(p, q, rule, one_hot)
-    q = _normalised(q, "q")
+    law, rate, q = _analyse(p, q, rule, one_hot)
     between = {name: d.between(law, q) for name, d in divergences.BY_NAME.items()}
     return Audit(
         rate,
@@ -81,20 +84,46 @@ def audit(p: Array, q: Array, rule: Rule, *, one_hot: bool = False) -> Audit:
     )
 
 
-def _normalised(rows: Array, name: str) -> np.ndarray:
-    array = to_numpy(rows)
-    if array.ndim == 0:
-        raise ValueError(f"{name} must be rows (..., V), got a scalar")
+def _as_numpy(rows: Array, name: str) -> np.ndarray:
+    if isinstance(rows, Sparse):
+        raise ValueError(
+            f"{name} is Sparse, but the output law is one over the whole vocabulary: pass "
+            f"{name}.dense(vocabulary_size)"
+        )
+    try:
+        array = to_numpy(rows)
+    except (TypeError, ValueError):
+        array = np.empty(())
+    if rows is None or array.ndim == 0:
+        raise ValueError(
+            f"{name} must be rows (..., V), an array or nested lists of one length, "
+            f"got {reprlib.repr(rows)}"
+            + (": one_hot=True needs the law that tokens are drawn from too" * (rows is None))
+        )
+    return array
+
+
+def _normalised(array: np.ndarray, rows: Array, name: str) -> np.ndarray:
     # Each dtype's sums are off 1 by its own rounding; float64 rows may come from a float32 softmax.
     dtype = str(getattr(rows, "dtype", array.dtype)).rsplit(".", maxsplit=1)[-1]
     _validate.check_rows(_XP, array, name, dtype="float32" if dtype == "float64" else dtype)
     return np.asarray(array / array.sum(axis=-1, keepdims=True))
 
 
-def _analyse(p: Array, q: Array, rule: Rule, one_hot: bool) -> tuple[np.ndarray, np.ndarray]:
-    p, q = _normalised(p, "p"), _normalised(q, "q")
+def _analyse(
+    p: Array, q: Array, rule: Rule, one_hot: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The output law, the acceptance rate, and the target rows in float64, of sum 1."""
+    check_rule(rule)
+    given_p, given_q = p, q
+    p, q = _as_numpy(p, "p"), _as_numpy(q, "q")
     if p.shape != q.shape:
-        raise ValueError(f"p {p.shape} and q {q.shape} must have one shape (..., V)")
+        raise ValueError(
+            f"p {p.shape} and q {q.shape} must have one shape (..., V): pad the smaller "
+            "vocabulary with zeros"
+        )
+    rule.check_shapes(p.shape[:-1], p.shape, "row")
+    p, q = _normalised(p, given_p, "p"), _normalised(q, given_q, "q")
     read_one_hot = one_hot or rule.ignores_draft
     tokens = np.broadcast_to(np.arange(p.shape[-1]), p.shape)
     draft = None if read_one_hot else np.where(p > 0, p, 0.0)
@@ -108,7 +137,7 @@ def _analyse(p: Array, q: Array, rule: Rule, one_hot: bool) -> tuple[np.ndarray,
             law[row] = kept[row] + _recovered(
                 None if draft is None else draft[row], q[row], rejected[row], _pick(numbers, row)
             )
-    return law, kept.sum(axis=-1)
+    return law, kept.sum(axis=-1), q
 
 
 def _numbers(

@@ -17,7 +17,7 @@ from cactus_rules._arrays import (
     gather,
     is_kind,
     is_numpy,
-    namespace,
+    numpy_namespace,
     quiet,
 )
 from cactus_rules._block import block_walk
@@ -75,7 +75,8 @@ def verify(
 
     Args:
         draft_probs: `(..., K, V)`, the laws that the drafted tokens were really drawn from, after
-            all sampling filters (p); or None for one-hot drafts (n-gram, argmax).
+            all sampling filters (p); or None for one-hot drafts (n-gram, argmax). Arrays of any
+            library; nested lists of floats count as numpy arrays.
         target_probs: `(..., K+1, V)`, the target's laws at the same positions and one more (q).
         draft_token_ids: integers `(..., K)`; -1 pads a shorter draft. Rows past the first -1 are
             never read. K = 0 draws the bonus token.
@@ -112,15 +113,14 @@ def verify(
         )
     ids, given = None, draft_token_ids
     if isinstance(target_probs, Sparse) or isinstance(draft_probs, Sparse):
-        draft_probs, target_probs, draft_token_ids, ids = _aligned(
-            draft_probs, target_probs, np.asarray(given)
-        )
-    xp = namespace(target_probs) if draft_probs is None else namespace(draft_probs, target_probs)
-    if is_numpy(xp):
-        target_probs = np.asarray(target_probs)
-        draft_probs = None if draft_probs is None else np.asarray(draft_probs)
-    tokens = asarray(xp, draft_token_ids, target_probs)
+        given = _validate.as_array(numpy_namespace, given, None, "draft_token_ids")
+        draft_probs, target_probs, draft_token_ids, ids = _aligned(draft_probs, target_probs, given)
+    xp, draft_probs, target_probs = _validate.as_rows(
+        draft_probs, target_probs, ("draft_probs", "target_probs")
+    )
+    tokens = _validate.as_array(xp, draft_token_ids, target_probs, "draft_token_ids")
     _check_shapes(xp, draft_probs, target_probs, tokens)
+    rule.check_shapes(tuple(tokens.shape[:-1]), tuple(tokens.shape), "request")
     tokens = xp.astype(tokens, xp.int64)
     policy = _validate.check_policy(policy, "strict" if is_numpy(xp) else "safe")
     u = _uniforms(xp, tokens, target_probs, uniforms, rng, seeds, steps, policy)
@@ -168,26 +168,35 @@ def _uniforms(
             "seeds and steps go together: a request's seed and its target call's number"
         )
     if uniforms is not None:
-        given = asarray(xp, uniforms, like)
+        given = _validate.as_array(xp, uniforms, like, "uniforms")
         if tuple(given.shape) != shape:
-            raise ValueError(f"uniforms must have shape (..., K+1, 2) = {shape}, got {given.shape}")
+            raise ValueError(
+                f"uniforms must have shape (..., K+1, 2) = {shape}, got {tuple(given.shape)}"
+            )
         if policy == "strict":
             _validate.check_uniforms(xp, given)
         return float64(xp, given)
     if rng is not None:
+        _validate.check_generator(rng)
         return asarray(xp, rng.random(shape), like)
     k = arange(xp, tokens.shape[-1] + 1, tokens)
-    seed, step = (_column(xp, value, like, shape[:-2]) for value in (seeds, steps))
+    seed, step = (
+        _column(xp, value, like, shape[:-2], name)
+        for name, value in (("seeds", seeds), ("steps", steps))
+    )
     return xp.stack(
         [philox_uniforms(seed, step, k, s) for s in (Stream.COIN, Stream.DRAW)], axis=-1
     )
 
 
-def _column(xp: Namespace, value: Any, like: Array, batch: tuple[int, ...]) -> Array:
+def _column(xp: Namespace, value: Any, like: Array, batch: tuple[int, ...], name: str) -> Array:
     """Integers `(...)` as `(..., 1)`, to meet the positions."""
     if isinstance(value, int) and value >= 2**63:
         value -= 2**64
-    array = asarray(xp, value, like)
+    array = _validate.as_array(xp, value, like, name)
+    if not is_kind(xp, array, "integral"):
+        raise ValueError(f"{name} must hold integers, got dtype {array.dtype}: one per request")
+    _validate.check_fits(name, tuple(array.shape), batch, "request")
     return xp.broadcast_to(array, batch)[..., None]
 
 

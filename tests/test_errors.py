@@ -25,6 +25,22 @@ def _verify(p: Any = P, q: Any = Q, token: Any = (0,), **options: Any) -> Callab
     return lambda: cr.verify(draft, target, token, cr.Lossless(), **({"uniforms": U} | options))
 
 
+def _rows(**options: Any) -> Callable[[], Any]:
+    return _accept(**({"p": [P, P], "q": [Q, Q], "token": 0} | options))
+
+
+def _batch(rule: cr.Rule | None = None, **options: Any) -> Callable[[], Any]:
+    draft, target = np.tile(P, (2, 1, 1)), np.tile(Q, (2, 2, 1))
+    if not options.keys() & {"rng", "seeds"}:
+        options["rng"] = np.random.default_rng(0)
+    return lambda: cr.verify(draft, target, [[0], [0]], rule or cr.Lossless(), **options)
+
+
+def _priced() -> cr.Rule:
+    """A rule with one value per position, for a draft of two tokens."""
+    return cr.Budgeted(1.0, 4).rule(np.stack([P, P]), np.stack([Q] * 3))
+
+
 REMEDY = "probabilities must be finite and >= 0; pass softmax outputs, not logits, or policy='safe'"
 
 BAD_DATA: list[tuple[Callable[[], Any], str]] = [
@@ -94,7 +110,75 @@ WRONG_CALLS: list[tuple[Callable[[], Any], str]] = [
     (_verify(seeds=1, steps=1), "give exactly one of uniforms=, rng=, or seeds= with steps="),
     (_verify(steps=1), "seeds and steps go together: a request's seed and its target call's"),
     (_verify(uniforms=None, seeds=1), "seeds and steps go together"),
-    (_verify(uniforms=None, seeds=0.5, steps=1), "seed, step and k must be integers"),
+    (
+        _verify(uniforms=None, seeds=0.5, steps=1),
+        "seeds must hold integers, got dtype float64: one per request",
+    ),
+    (
+        _verify(uniforms=None, seeds=1, steps=0.5),
+        "steps must hold integers, got dtype float64: one per request",
+    ),
+    (
+        _verify(uniforms=None, seeds=[1, 2, 3], steps=0),
+        "seeds (3,) does not fit the requests (): give one number",
+    ),
+    (
+        _batch(seeds=[1, 2, 3], steps=0),
+        "seeds (3,) does not fit the requests (2,): give one value per request, (2,), or one "
+        "number for all",
+    ),
+    (_batch(seeds=1, steps=[1, 2, 3]), "steps (3,) does not fit the requests (2,)"),
+    (
+        _batch(cr.Cactus([0.1, 0.2, 0.3])),
+        "Cactus: delta (3,) does not fit the requests (2,): give one value per request, (2,), or",
+    ),
+    (_batch(cr.Mentored(np.full((2, 1), 0.1))), "Mentored: delta (2, 1) does not fit the requests"),
+    (
+        _batch(cr.Mentored([0.1, 0.2, 0.3]), walk="block"),
+        "Mentored: delta (3,) does not fit the requests (2,): give one value per request",
+    ),
+    (
+        lambda: cr.verify([P], [Q, Q], [0], _priced(), uniforms=U),
+        "Priced: upper (2,) does not fit the positions (1,): give one value per position",
+    ),
+    (_batch(rng=5), "rng must be a numpy generator, got 5: pass np.random.default_rng(seed)"),
+    (lambda: _accept()().sample(5), "rng must be a numpy generator, got 5: pass np.random"),
+    (
+        lambda: _rows(token=[0, 1])().decide(np.full(3, 0.5)),
+        "u (3,) does not fit the tokens (2,): give one per token",
+    ),
+    (lambda: _accept()().decide("half"), "u must hold numbers in [0, 1), got dtype <U4"),
+    (
+        _rows(delta=[0.1, 0.2, 0.3]),
+        "Cactus: delta (3,) does not fit the rows (2,): give one value per row, (2,), or one "
+        "number for all",
+    ),
+    (_accept(delta=[0.1, 0.2]), "Cactus: delta (2,) does not fit the rows (): give one number"),
+    (_rows(delta=None, rule=cr.TopK([1, 2, 3])), "TopK: k (3,) does not fit the rows (2,)"),
+    (_accept(delta=["much"]), "Cactus: delta must be a number or an array of numbers >= 0, got ["),
+    (_accept(delta=[[0.1], [0.1, 0.2]]), "Cactus: delta must be a number or an array of numbers"),
+    (
+        lambda: cr.accept(np.stack([P, P]), np.stack([Q] * 3), 0, 0.1),
+        "q (3, 3) does not fit the rows of p: give one q per p",
+    ),
+    (
+        lambda: cr.accept(P, None, 0, 0.1),
+        "p and q must be rows of probabilities (..., V), arrays of one library or nested lists, "
+        "got ndarray and NoneType; only p may be None (one-hot drafts)",
+    ),
+    (
+        lambda: cr.accept([[0.5, 0.5], [1.0]], Q, 0, 0.1),
+        "p must be an array, or nested lists whose rows are of one length, got [[0.5, 0.5], [1.0]]",
+    ),
+    (
+        lambda: cr.verify(None, None, [0], cr.Lossless(), uniforms=U),
+        "draft_probs and target_probs must be rows of probabilities (..., V), arrays of one",
+    ),
+    (_verify(token=[[0], [0, 1]]), "draft_token_ids must be an array, or nested lists whose rows"),
+    (
+        lambda: cr.boost(np.array([0.1, 0.2]), np.array([0.1, 0.2, 0.3])),
+        "q_n (2,) and delta (3,) do not broadcast: give one delta per q_n",
+    ),
 ]
 
 
@@ -104,6 +188,23 @@ def test_wrong_calls_are_refused_under_both_policies(call: Callable[[], Any], te
         call()
 
 
+def test_nested_lists_are_rows() -> None:
+    p, q = P.tolist(), Q.tolist()
+    assert float(cr.accept(p, q, 0, 0.1).cap) == float(cr.accept(P, Q, 0, 0.1).cap)
+    assert float(cr.accept(None, q, 0, 0.1).cap) == float(cr.accept(None, Q, 0, 0.1).cap)
+    given = cr.verify([p], [q, q], [0], cr.Lossless(), uniforms=U)
+    arrays = cr.verify(P[None], np.stack([Q, Q]), [0], cr.Lossless(), uniforms=U)
+    np.testing.assert_array_equal(given.token_ids, arrays.token_ids)
+    assert float(cr.audit(p, q, cr.Cactus(0.1)).kl) == float(cr.audit(P, Q, cr.Cactus(0.1)).kl)
+
+
+def test_lists_beside_arrays_become_arrays_of_their_kind(kind: Kind) -> None:
+    for p, q in ((P.tolist(), kind.make(Q)), (kind.make(P), Q.tolist())):
+        a = cr.accept(p, q, 0, 0.1)
+        assert type(a.cap) is type(cr.accept(kind.make(P), kind.make(Q), 0, 0.1).cap)
+        assert float(a.cap) == float(cr.accept(P, Q, 0, 0.1).cap)
+
+
 @pytest.mark.parametrize(
     "p", [np.array([0.5, 0.5]), np.array(0.5), P[None]], ids=["width", "scalar", "axes"]
 )
@@ -111,6 +212,43 @@ def test_output_law_and_audit_need_rows_of_one_shape(p: np.ndarray) -> None:
     for call in (cr.output_law, cr.audit):
         with pytest.raises(ValueError, match=r"must (have one shape|be rows) \(\.\.\., V\)"):
             call(p, Q, cr.Lossless())
+
+
+LISTED = cr.Sparse(np.arange(3), P)
+
+NOT_ANALYSED: list[tuple[tuple[Any, Any, Any], str]] = [
+    (
+        (np.array([0.5, 0.6]), Q, cr.Lossless()),
+        "p (2,) and q (3,) must have one shape (..., V): pad the smaller vocabulary with zeros",
+    ),
+    (
+        (LISTED, LISTED, cr.Lossless()),
+        "p is Sparse, but the output law is one over the whole vocabulary: pass "
+        "p.dense(vocabulary_size)",
+    ),
+    ((P, LISTED, cr.Lossless()), "q is Sparse, but the output law is one over the whole"),
+    (
+        (None, Q, cr.Lossless()),
+        "p must be rows (..., V), an array or nested lists of one length, got None: one_hot=True "
+        "needs the law that tokens are drawn from too",
+    ),
+    (([[0.5], [0.5, 0.5]], Q, cr.Lossless()), "p must be rows (..., V), an array or nested lists"),
+    ((P, Q, cr.Lossless), "rule must be a rule such as Lossless() or Mentored(0.1), got <class"),
+    (
+        (np.stack([P, P]), np.stack([Q, Q]), cr.Cactus([0.1, 0.2, 0.3])),
+        "Cactus: delta (3,) does not fit the rows (2,): give one value per row, (2,), or one",
+    ),
+    ((P, Q, cr.Mentored([0.1, 0.2])), "Mentored: delta (2,) does not fit the rows (): give one"),
+]
+
+
+@pytest.mark.parametrize(("given", "text"), NOT_ANALYSED, ids=[t[:40] for _, t in NOT_ANALYSED])
+def test_output_law_and_audit_name_what_does_not_fit(
+    given: tuple[Any, Any, Any], text: str
+) -> None:
+    for call in (cr.output_law, cr.audit):
+        with pytest.raises(ValueError, match=re.escape(text)):
+            call(*given)
 
 
 def test_output_law_refuses_rows_that_are_no_laws() -> None:

@@ -3,8 +3,9 @@
 For a drafted token n with draft probability p_n and target probability q_n, every rule is
 
     accept n            iff   u * p_n < cap
-    otherwise draw from       max(scale * q - p, 0), normalised, on the tokens with q >= floor
+    otherwise draw from       max(scale * q - p, 0), normalised
 
+where a set rule's draw is on the tokens with q > floor, or with q = floor and an id <= floor_id.
 To add a rule: write one file with one frozen dataclass here, and add a line to `rules.REGISTRY`.
 """
 
@@ -20,6 +21,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from cactus_rules import _validate
 from cactus_rules._arrays import Array, Namespace, asarray, is_kind, namespace
 
 
@@ -127,6 +129,21 @@ class Rule(ABC):
     def guarantee(self) -> Guarantee:
         """What is promised, and about which law."""
 
+    def check_shapes(
+        self, requests: tuple[int, ...], positions: tuple[int, ...], each: str
+    ) -> None:
+        """ValueError unless every array parameter has one value per request.
+
+        Args:
+            requests: the shape that parameters must broadcast to.
+            positions: the drafted tokens' shape: `requests`, in `verify` with K at its end.
+            each: what a request is called in the error's text.
+        """
+        for name, value in vars(self).items():
+            if getattr(value, "ndim", 0):
+                name = f"{type(self).__name__}: {name}"
+                _validate.check_fits(name, tuple(value.shape), requests, each)
+
     def placed(self, xp: Namespace, like: Array) -> Self:
         """The same rule with numpy parameters as arrays of `xp`, on the device of `like`."""
         arrays = {
@@ -175,10 +192,7 @@ def parameter(
     Raises:
         ValueError: naming the rule, the parameter, its value and the remedy.
     """
-    value = getattr(rule, name)
-    if isinstance(value, (list, tuple)):
-        value = np.asarray(value, dtype=np.float64)
-        object.__setattr__(rule, name, value)
+    value = _listed(rule, name, np.float64)
     if isinstance(value, (float, int)) and not isinstance(value, bool):
         fine = low <= value <= high
     elif hasattr(value, "dtype"):
@@ -197,13 +211,23 @@ def parameter(
 
 def integer(rule: Rule, name: str, low: int) -> None:
     """Check that a parameter of a frozen record is an integer (or an array of them) >= low."""
-    value = getattr(rule, name)
-    if isinstance(value, (list, tuple)):
-        value = np.asarray(value)
-        object.__setattr__(rule, name, value)
+    value = _listed(rule, name)
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole and not (hasattr(value, "dtype") and is_kind(namespace(value), value, "integral")):
         raise ValueError(
             f"{type(rule).__name__}: {name} must be an integer >= {low}, got {value!r}"
         )
     parameter(rule, name, low)
+
+
+def _listed(rule: Rule, name: str, dtype: Any = None) -> Any:
+    """A parameter; lists become arrays, in the record too, where they are lists of numbers."""
+    value = getattr(rule, name)
+    if not isinstance(value, (list, tuple)):
+        return value
+    try:
+        array = np.asarray(value, dtype=dtype)
+    except (TypeError, ValueError):
+        return value
+    object.__setattr__(rule, name, array)
+    return array
