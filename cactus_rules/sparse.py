@@ -12,10 +12,11 @@ class Sparse:
     """Rows given as candidates: probability `probs[..., c]` for the token `ids[..., c]`.
 
     Tokens that are not listed have probability 0. The order is free: two lists are matched by id,
-    never by index, and draws go in id order. A slot with id -1 is padding.
+    never by index, and draws go in id order. A slot with id -1 is padding. A token that is listed
+    twice has the sum of its probabilities.
 
     Args:
-        ids: integers `(..., C)`, distinct within a row but for the padding.
+        ids: integers `(..., C)`.
         probs: floats `(..., C)`.
     """
 
@@ -97,4 +98,4 @@ def align(
 
 def _place(row: np.ndarray, union: np.ndarray, ids: np.ndarray, probs: np.ndarray) -> None:
     kept = ids >= 0
-    row[np.searchsorted(union, ids[kept])] = probs[kept]
+    np.add.at(row, np.searchsorted(union, ids[kept]), probs[kept])

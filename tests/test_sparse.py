@@ -122,6 +122,29 @@ def test_verify_needs_one_draft_row_per_token() -> None:
     np.testing.assert_array_equal(v.token_ids, [1, 2])
 
 
+@pytest.mark.parametrize("policy", ["strict", "safe"])
+def test_a_token_listed_twice_has_the_sum(policy: str) -> None:
+    p = cr.Sparse(np.array([1, 2, 1, -1]), np.array([0.25, 0.5, 0.25, 0.9]))
+    q = cr.Sparse(np.array([3, 1, 1, 1]), np.array([0.25, 0.25, 0.25, 0.25]))
+    np.testing.assert_array_equal(p.dense(4), [0, 0.5, 0.5, 0])
+    for token in (1, 2):
+        dense = cr.accept(p.dense(4), q.dense(4), token, rule=cr.Lossless(), policy=policy)
+        listed = cr.accept(p, q, token, rule=cr.Lossless(), policy=policy)
+        assert float(listed.probability) == float(dense.probability)
+        np.testing.assert_array_equal(listed.residual(), dense.residual()[listed.ids])
+    assert [cr.draw(q, u) for u in (0.0, 0.5, 0.74, 0.75)] == [1, 1, 1, 3]
+    v = cr.verify(
+        _repeated(p, 1),
+        _repeated(q, 2),
+        [1],
+        cr.Lossless(),
+        uniforms=np.full((2, 2), 0.6),
+        policy=policy,
+    )
+    np.testing.assert_array_equal(v.token_ids, [1, 1])
+    np.testing.assert_array_equal(np.exp(v.logprobs), [0.75, 0.75])
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_lists_keep_their_dtype_and_its_tolerance(dtype: str) -> None:
     rng = np.random.default_rng(0)
