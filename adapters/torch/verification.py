@@ -9,6 +9,7 @@ from torch import Tensor
 
 import cactus_rules as cr
 from cactus_rules._arrays import Rows
+from cactus_rules._validate import check_fits
 from cactus_rules.adapters import kernels
 from cactus_rules.adapters.torch.logits import LogitRows
 
@@ -36,7 +37,8 @@ def verify(
     Args:
         draft: `(B, K, V)`, what the drafted tokens were really drawn from, after all sampling
             filters (p); None for one-hot drafts. float16, bfloat16, float32 or float64, any
-            strides. Swapping draft and target raises no error by itself.
+            strides. Errors of the core name it and `target` as its own arguments, draft_probs and
+            target_probs. Swapping the two raises no error by itself.
         target: `(B, K+1, V)`, the target's rows at the same positions and one more (q).
         draft_token_ids: integers `(B, K)`; -1 pads a shorter draft.
         rule: an acceptance rule; its parameters may be tensors `(B,)`, one value per request, on
@@ -46,7 +48,9 @@ def verify(
             what they exclude); they are normalised in float64, see `LogitRows`.
         uniforms: float64 `(B, K+1, 2)` in [0, 1), as for `cactus_rules.verify`.
         seeds, steps: instead of `uniforms`: int64 `(B,)`, a request and the number of its target
-            call. The same request gets the same tokens in any slot of any batch.
+            call. The same request gets the same tokens in any slot of any batch. There is no
+            `rng`: a numpy generator draws on the host, and a torch one would give a request other
+            numbers in another slot. For ``torch.rand(B, K + 1, 2, ...)`` use `uniforms`.
         policy: "safe" (the default) repairs bad rows and ids and says so in `status`, on the
             device. "strict" checks everything, which synchronises, and raises ValueError.
         walk: "token", or "block" for block verification, which reads all rows.
@@ -58,17 +62,25 @@ def verify(
 
     Raises:
         ValueError: shapes that do not fit, not exactly one of `uniforms` and `seeds`, bad data
-            under "strict".
+            under "strict"; kernel=True with policy="strict" or walk="block".
         RuntimeError: kernel=True where the kernels cannot run.
     """
     if (uniforms is None) == (seeds is None):
         raise ValueError("give either uniforms=, or seeds= with steps=, exactly one of them")
+    fusable = walk == "token" and policy != "strict"
+    if kernel and not fusable:
+        plain = f"walk={walk!r}" if walk != "token" else f"policy={policy!r}"
+        raise ValueError(f"kernel=True: there is no kernel for {plain}; leave kernel or that out")
     if policy == "strict" and logits:
         draft = None if draft is None else _checked_softmax(draft, "draft")
         target, logits = _checked_softmax(target, "target"), False
-    fused = policy != "strict" and walk == "token" and _use_kernel(kernel, target)
+    fused = fusable and _use_kernel(kernel, target)
     if fused and seeds is not None and steps is not None:
-        uniforms = kernels.uniforms(seeds, steps, target.shape[-2])
+        names = (
+            _per_request(name, value, target)
+            for name, value in (("seeds", seeds), ("steps", steps))
+        )
+        uniforms = kernels.uniforms(*names, target.shape[-2])
         seeds = steps = None
     p, q = _rows(None if rule.ignores_draft else draft, target, draft_token_ids, logits, fused)
     return cr.verify(
@@ -82,6 +94,13 @@ def verify(
         policy=policy,
         walk=walk,
     )
+
+
+def _per_request(name: str, value: Tensor | int, target: Tensor) -> Tensor:
+    """Integers `(B,)`: the kernels read one for each request."""
+    tensor = torch.as_tensor(value, device=target.device)
+    check_fits(name, tuple(tensor.shape), tuple(target.shape[:-2]), "request")
+    return tensor.expand(target.shape[:-2])
 
 
 def _use_kernel(asked: bool | None, target: Tensor) -> bool:

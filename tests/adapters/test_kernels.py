@@ -58,6 +58,17 @@ def test_uniforms_are_bit_for_bit_those_of_the_core() -> None:
     assert torch.equal(kernels.uniforms(seeds, steps, 90), expected)
 
 
+def test_names_of_requests_fit_before_the_kernels_read_them() -> None:
+    rows, tokens = torch.full((2, 1, 4), 0.25), torch.empty(2, 0, dtype=torch.int64)
+    two, three = (torch.zeros(n, dtype=torch.int64) for n in (2, 3))
+    for name, given in (("seeds", (three, two)), ("steps", (two, three))):
+        with pytest.raises(
+            ValueError, match=rf"{name} \(3,\) does not fit the requests \(2,\): give"
+        ):
+            verify(None, rows, tokens, cr.Lossless(), seeds=given[0], steps=given[1], kernel=True)
+    both(None, rows, tokens, cr.Lossless(), seeds=two[:1], steps=two)
+
+
 @pytest.mark.parametrize("rule", cases.RULES, ids=cases.label)
 def test_every_rule_from_probabilities(rule: cr.Rule) -> None:
     batch = cases.batch(width=300, seed=20)

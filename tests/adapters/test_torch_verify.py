@@ -293,6 +293,15 @@ class TestArguments:
                 kernel=True,
             )
 
+    @pytest.mark.parametrize("option", [{"policy": "strict"}, {"walk": "block"}], ids=str)
+    def test_kernels_are_not_left_out_in_silence(self, option: dict[str, str]) -> None:
+        ((name, value),) = option.items()
+        text = f"kernel=True: there is no kernel for {name}='{value}'; leave kernel or that out"
+        with pytest.raises(ValueError, match=text):
+            _one([[0.5, 0.5], [0.5, 0.5]], [[0.5, 0.5]], [0], kernel=True, **option)
+        for kernel in (None, False):
+            assert _one([[0.5, 0.5], [0.5, 0.5]], [[0.5, 0.5]], [0], kernel=kernel, **option)
+
 
 def _devices() -> Any:
     from torch._subclasses.fake_tensor import FakeTensorMode
