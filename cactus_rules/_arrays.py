@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -76,11 +77,15 @@ class Rows(ABC):
 
 def namespace(*arrays: Array) -> Namespace:
     """The array namespace that all the given arrays share; numpy for plain Python numbers."""
-    if all(isinstance(array, _PLAIN) for array in arrays):
+    stored = [_stored(array) for array in arrays if not isinstance(array, _PLAIN)]
+    if not stored:
         return numpy_namespace
-    return array_api_compat.array_namespace(
-        *(_stored(array) for array in arrays if not isinstance(array, _PLAIN))
-    )
+    if all(map(_is_tensor, stored)):
+        # torch.compile cannot trace array_namespace without warnings.
+        import array_api_compat.torch as torch_namespace
+
+        return torch_namespace
+    return array_api_compat.array_namespace(*stored)
 
 
 def is_numpy(xp: Namespace) -> bool:
@@ -90,21 +95,35 @@ def is_numpy(xp: Namespace) -> bool:
 
 def is_torch(xp: Namespace) -> bool:
     """Whether `xp` is torch."""
-    return bool(array_api_compat.is_torch_namespace(xp))
+    return getattr(xp, "__name__", "") in ("torch", "array_api_compat.torch")
 
 
 def device_of(array: Array) -> Any:
     """The device of an array, None for plain Python numbers."""
-    return None if isinstance(array, _PLAIN) else array_api_compat.device(_stored(array))
+    if isinstance(array, _PLAIN):
+        return None
+    stored = _stored(array)
+    return stored.device if _is_tensor(stored) else array_api_compat.device(stored)
+
+
+def has_axes(value: Any) -> bool:
+    """Whether it is an array with axes: several values, not one."""
+    # Numbers first: of a number that it traces, torch.compile knows no attributes.
+    return not isinstance(value, (float, int, str)) and getattr(value, "ndim", 0) > 0
 
 
 def _stored(array: Array) -> Array:
     return array.stored if isinstance(array, Rows) else array
 
 
+def _is_tensor(array: Array) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
 def asarray(xp: Namespace, value: Any, like: Array) -> Array:
     """`value` as an array of `xp` on the device of `like`; arrays of `xp` pass through."""
-    if hasattr(value, "dtype") and not isinstance(value, _PLAIN) and not is_numpy(xp):
+    if not isinstance(value, _PLAIN) and hasattr(value, "dtype") and not is_numpy(xp):
         return value
     if is_numpy(xp):
         return np.asarray(value)

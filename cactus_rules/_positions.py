@@ -17,6 +17,7 @@ from cactus_rules._arrays import (
     asarray,
     float64,
     gather,
+    has_axes,
     is_numpy,
     possible,
     scalars,
@@ -52,7 +53,7 @@ class Positions:
         """The positions that `pick` takes from every field; numbers without axes stay."""
 
         def each(value: Array) -> Array:
-            return pick(value) if getattr(value, "ndim", 0) else value
+            return pick(value) if has_axes(value) else value
 
         n = self.numbers
         numbers = Numbers(each(n.cap), each(n.scale), each(n.floor), each(n.floor_id))

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from cactus_rules import _validate
-from cactus_rules._arrays import Array, Namespace, asarray, is_kind, namespace
+from cactus_rules._arrays import Array, Namespace, asarray, has_axes, is_kind, namespace
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Guarantee:
         if self.law is None:
             return "none" + (f" ({self.condition})" if self.condition else "")
         bound = self.bound
-        if getattr(bound, "ndim", 0):
+        if has_axes(bound):
             bound = "per request"
         elif bound is not None:
             bound = f"{float(bound):.6g}"
@@ -140,7 +140,7 @@ class Rule(ABC):
             each: what a request is called in the error's text.
         """
         for name, value in vars(self).items():
-            if getattr(value, "ndim", 0):
+            if has_axes(value):
                 name = f"{type(self).__name__}: {name}"
                 _validate.check_fits(name, tuple(value.shape), requests, each)
 
@@ -158,7 +158,7 @@ class Rule(ABC):
         arrays = {
             field.name: value[..., None]
             for field in dataclasses.fields(self)  # type: ignore[arg-type]
-            if getattr(value := getattr(self, field.name), "ndim", 0) > 0
+            if has_axes(value := getattr(self, field.name))
         }
         return self._with(arrays)
 

@@ -370,6 +370,23 @@ def test_compiles_as_one_graph(rule: cr.Rule, logits: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+def test_a_second_budget_compiles_as_one_graph() -> None:
+    """Dynamo traces a Python number symbolically when it meets another value of it."""
+    batch = cases.batch(seed=13)
+    p, q = batch.rows(False, torch.float32)
+    uniforms = torch.rand(4, 4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def step(rule: cr.Rule) -> cr.Verification:
+        return verify(p, q, batch.tokens, rule, uniforms=uniforms)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, backend="eager")
+    for rule in (cr.Cactus(0.5), cr.Cactus(0.1), cr.Cactus(0.2)):
+        cases.same(compiled(rule), step(rule), rtol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
 def test_seeds_compile_as_one_graph() -> None:
     batch = cases.batch(seed=12)
     p, q = batch.rows(False, torch.float32)
