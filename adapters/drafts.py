@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 import cactus_rules as cr
 
 from .sampling import Distribution, Sampling
+
+Ids = TypeVar("Ids")
+Law = TypeVar("Law")
 
 
 class Model(Protocol):
@@ -44,17 +47,21 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
-    """Drafted tokens (K,) and the distributions (K, V) that they were drawn from; None: one-hot."""
+class Proposal(Generic[Ids, Law]):
+    """Drafted tokens (K,) and the laws (K, V) that they were drawn from; None: one-hot."""
 
-    token_ids: NDArray[np.int64]
-    probs: Distribution | None
+    token_ids: Ids
+    probs: Law | None = None
+
+
+ListProposal: TypeAlias = Proposal[NDArray[np.int64], Distribution]
+"""What is proposed where a text is a list of token ids and laws are numpy's."""
 
 
 class Draft(Protocol):
     """Whatever proposes tokens."""
 
-    def propose(self, tokens: Sequence[int], count: int, step: int) -> Proposal:
+    def propose(self, tokens: Sequence[int], count: int, step: int) -> ListProposal:
         """Propose at most `count` tokens to follow `tokens`; `step` numbers the target call."""
 
     def rollback(self, length: int) -> None:
@@ -64,9 +71,9 @@ class Draft(Protocol):
 class NoDraft:
     """Plain decoding: proposes nothing."""
 
-    def propose(self, tokens: Sequence[int], count: int, step: int) -> Proposal:
+    def propose(self, tokens: Sequence[int], count: int, step: int) -> ListProposal:
         """Propose no token."""
-        return Proposal(np.empty(0, np.int64), None)
+        return Proposal(np.empty(0, np.int64))
 
     def rollback(self, length: int) -> None:
         """Nothing to take back."""
@@ -90,7 +97,7 @@ class ModelDraft:
     seed: int
     argmax: bool = False
 
-    def propose(self, tokens: Sequence[int], count: int, step: int) -> Proposal:
+    def propose(self, tokens: Sequence[int], count: int, step: int) -> ListProposal:
         """Draft up to `count` tokens, fewer where the draft's context ends."""
         text = list(tokens)
         count = min(count, self.model.n_ctx - len(text) + 1)

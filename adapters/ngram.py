@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .drafts import Proposal
+from .drafts import ListProposal, Proposal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class NgramDraft:
                 f"shortest={self.shortest}, longest={self.longest}: give 1 <= shortest <= longest"
             )
 
-    def propose(self, tokens: Sequence[int], count: int, step: int) -> Proposal:
+    def propose(self, tokens: Sequence[int], count: int, step: int) -> ListProposal:
         """Propose at most `count` tokens to follow `tokens`; `step` is not used."""
         text = np.asarray(tokens, np.int64)
         for size in range(min(self.longest, len(text) - 1), self.shortest - 1, -1):
@@ -39,8 +39,8 @@ class NgramDraft:
                 starts = matches + size
                 full = starts[starts + count <= len(text)]
                 start = int(full[-1] if full.size else starts[0])
-                return Proposal(text[start : start + count], None)
-        return Proposal(text[:0], None)
+                return Proposal(text[start : start + count])
+        return Proposal(text[:0])
 
     def rollback(self, length: int) -> None:
         """Nothing to take back: the text is given at every call."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 import cactus_rules as cr
+from cactus_rules.rules.base import check_rule
 
 from .errors import ContextOverflowError, UnsupportedError
 from .sampling import Sampling, SamplingOptions
@@ -19,10 +20,10 @@ class RequestOptions(SamplingOptions, total=False):
     """Keyword arguments of one request: the sampling options and these.
 
     Attributes:
-        max_tokens: most tokens to generate; None for as many as the context holds.
+        max_tokens: most tokens to generate, default 256; None for as many as the context holds.
         stop: strings that end the text; they are not part of it.
-        seed: repeats a generation; default is the seed of the `SpeculativeLlama`.
-        rule: acceptance rule of this request; default is that of the `SpeculativeLlama`.
+        seed: repeats a generation; default is made from the adapter's seed and the prompt.
+        rule: acceptance rule of this request; default is the adapter's.
         observe: called after every target call with (draft laws or None, target laws,
             verification), for example to audit real rows.
         grammar: not supported yet.
@@ -76,7 +77,7 @@ def read_request(
     sampling.check_vocabulary(n_vocab)
     return Request(
         sampling=sampling,
-        rule=default_rule if rule is None else rule,
+        rule=default_rule if rule is None else check_rule(rule),
         seed=_prompt_seed(default_seed, prompt) if seed is None else seed,
         max_tokens=max_tokens,
         stop=(stop,) if isinstance(stop, str) else tuple(stop),

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cactus_rules as cr
+from cactus_rules.warp import check_options
 
 LogitsProcessor = Callable[[NDArray[np.int64], NDArray[np.float32]], Any]
 Distribution = NDArray[np.floating[Any]] | cr.Sparse
@@ -69,10 +70,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        _require("temperature", self.temperature, 0 <= self.temperature < math.inf, "finite, >= 0")
-        _require("top_k", self.top_k, self.top_k >= 0, ">= 0 (0 keeps all tokens)")
-        _require("top_p", self.top_p, 0 < self.top_p <= 1, "in (0, 1] (1 keeps all tokens)")
-        _require("min_p", self.min_p, 0 <= self.min_p <= 1, "in [0, 1] (0 keeps all tokens)")
+        check_options(self.temperature, self.top_k, self.top_p, self.min_p)
         penalty = self.repetition_penalty
         _require("repetition_penalty", penalty, 0 < penalty < math.inf, "finite, > 0 (1 is off)")
         for name in ("frequency_penalty", "presence_penalty"):

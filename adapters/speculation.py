@@ -14,7 +14,7 @@ from typing import Literal
 
 import cactus_rules as cr
 
-from .drafts import Draft, DraftLength, Model, NoDraft, Proposal
+from .drafts import Draft, DraftLength, ListProposal, Model, NoDraft
 from .sampling import Distribution, Sampling
 
 FinishReason = Literal["stop", "length"]
@@ -91,7 +91,7 @@ class Speculation:
                 return
 
     def _verify(
-        self, tokens: list[int], proposal: Proposal, step: int
+        self, tokens: list[int], proposal: ListProposal, step: int
     ) -> tuple[list[int], list[float], int]:
         """Evaluate and verify a proposal: the tokens to commit, their logprobs, number accepted."""
         drafted = proposal.token_ids.tolist()

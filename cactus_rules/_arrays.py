@@ -10,13 +10,15 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import array_api_compat
-import array_api_compat.numpy as numpy_namespace
+import array_api_compat.numpy
 import numpy as np
 
 Array: TypeAlias = Any
 """A numpy, torch, cupy, jax or array-api-strict array; scalars count as numpy."""
 
 Namespace: TypeAlias = Any
+
+numpy_namespace: Namespace = array_api_compat.numpy
 
 _PLAIN = (np.ndarray, np.generic, float, int)
 

@@ -10,6 +10,7 @@ a GPU to a CPU build of llama.cpp.
 """
 
 from ..generation import Completion, Generation
+from ..ngram import NgramDraft
 from .backends import backends, load_backend
 from .model import LlamaModel
 from .options import ModelOptions
@@ -21,6 +22,7 @@ __all__ = [
     "Generation",
     "LlamaModel",
     "ModelOptions",
+    "NgramDraft",
     "SpeculativeLlama",
     "backends",
     "load_backend",

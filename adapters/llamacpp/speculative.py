@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Self, Unpack
 
 import cactus_rules as cr
 
+from ..draft_options import NUM_DRAFT_TOKENS, DraftSampling, check_draft_options
 from ..drafts import Draft, ModelDraft, NoDraft
 from ..errors import UnsupportedError
 from ..generation import Completion, Generation
@@ -23,7 +24,6 @@ from .quantize import requantize
 from .vocabulary import check_compatible
 from .weights import Weights
 
-DraftSampling = Literal["sample", "greedy"]
 _REQUANTIZE = "requantize:"
 
 
@@ -44,7 +44,7 @@ class SpeculativeLlama:
         draft: Any = None,
         *,
         rule: cr.Rule | None = None,
-        num_draft_tokens: int = 4,
+        num_draft_tokens: int = NUM_DRAFT_TOKENS,
         adaptive: bool = True,
         draft_sampling: DraftSampling = "sample",
         draft_tree: Any = None,
@@ -56,8 +56,9 @@ class SpeculativeLlama:
 
         Args:
             target: path of a GGUF file, an open `llama_cpp.Llama`, or a llama.cpp model pointer.
-            draft: the same, or "ngram" (looked up in the text), "requantize:Q2_K" (made from the
-                target; any llama.cpp type), or None for plain decoding.
+            draft: the same, or "ngram" (looked up in the text; an `NgramDraft` sets its sizes),
+                "requantize:Q2_K" (made from the target; any llama.cpp type), or None for plain
+                decoding.
             rule: the acceptance rule; default `Lossless()`. llama.cpp's own test is
                 `SampleMatch()` with `draft_sampling="greedy"`.
             num_draft_tokens: most tokens drafted for one target call.
@@ -73,14 +74,8 @@ class SpeculativeLlama:
             raise UnsupportedError(
                 f"draft_tree={draft_tree!r}: tree drafts are not supported yet; leave it out"
             )
-        if not isinstance(num_draft_tokens, int) or num_draft_tokens < 1:
-            raise ValueError(
-                f"num_draft_tokens={num_draft_tokens!r} must be an integer >= 1; for plain "
-                "decoding give draft=None"
-            )
-        if draft_sampling not in ("sample", "greedy"):
-            raise ValueError(f"draft_sampling={draft_sampling!r} must be 'sample' or 'greedy'")
         self.rule: cr.Rule = cr.Lossless() if rule is None else rule
+        check_draft_options(self.rule, num_draft_tokens, draft_sampling)
         self.num_draft_tokens = num_draft_tokens
         self.adaptive = adaptive
         self.draft_sampling: DraftSampling = draft_sampling
@@ -88,8 +83,8 @@ class SpeculativeLlama:
         options = ModelOptions(**load)
         self.target = LlamaModel(target, options)
         self.draft: LlamaModel | NgramDraft | None = None
-        if draft == "ngram":
-            self.draft = NgramDraft()
+        if isinstance(draft, NgramDraft) or draft == "ngram":
+            self.draft = NgramDraft() if isinstance(draft, str) else draft
         elif draft is not None:
             self.draft = self._open_draft(draft, options, cache_dir)
         self._current = 0

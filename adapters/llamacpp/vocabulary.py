@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from ..draft_options import MAX_SIZE_DIFFERENCE
 from ..errors import VocabularyMismatchError
 from .library import llama_cpp
 
 # As llama.cpp's own speculative decoding compares two vocabularies.
-_MAX_SIZE_DIFFERENCE = 128
 _FIRST_COMPARED_ID = 5
 
 
@@ -84,7 +84,7 @@ def check_compatible(target: Vocabulary, draft: Vocabulary) -> None:
     for name in ("bos", "eos"):
         if getattr(target, f"adds_{name}"):
             _require_equal(name, getattr(target, name), getattr(draft, name))
-    if abs(target.n_tokens - draft.n_tokens) > _MAX_SIZE_DIFFERENCE:
+    if abs(target.n_tokens - draft.n_tokens) > MAX_SIZE_DIFFERENCE:
         _mismatch("sizes", target.n_tokens, draft.n_tokens)
     for token in range(_FIRST_COMPARED_ID, min(target.n_tokens, draft.n_tokens)):
         _require_equal(f"text of token {token}", target.raw_text(token), draft.raw_text(token))

@@ -76,11 +76,8 @@ def verify(
         target, logits = _checked_softmax(target, "target"), False
     fused = fusable and _use_kernel(kernel, target)
     if fused and seeds is not None and steps is not None:
-        names = (
-            _per_request(name, value, target)
-            for name, value in (("seeds", seeds), ("steps", steps))
-        )
-        uniforms = kernels.uniforms(*names, target.shape[-2])
+        seed, step = _per_request("seeds", seeds, target), _per_request("steps", steps, target)
+        uniforms = kernels.uniforms(seed, step, target.shape[-2])
         seeds = steps = None
     p, q = _rows(None if rule.ignores_draft else draft, target, draft_token_ids, logits, fused)
     return cr.verify(

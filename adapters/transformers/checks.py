@@ -7,10 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from ..draft_options import MAX_SIZE_DIFFERENCE
 from ..errors import UnsupportedError, VocabularyMismatchError
 
-# As llama.cpp bounds it: sizes of one tokeniser differ by padding only.
-MAX_SIZE_DIFFERENCE = 128
 MODES = ("sample", "greedy_search")
 STATEFUL_PROCESSORS = (
     "SynthIDTextWatermarkLogitsProcessor",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import cactus_rules as cr
 
+from ..draft_options import NUM_DRAFT_TOKENS, DraftSampling, check_draft_options
 from ..drafts import DraftLength
 from ..errors import EngineError
 from ..ngram import NgramDraft
@@ -75,9 +76,9 @@ class Speculative:
 
     draft_model: Any
     rule: cr.Rule = field(default_factory=cr.Lossless)
-    num_draft_tokens: int = 5
+    num_draft_tokens: int = NUM_DRAFT_TOKENS
     adaptive: bool = True
-    draft_sampling: Literal["sample", "greedy"] = "sample"
+    draft_sampling: DraftSampling = "sample"
     seed: int | None = None
     observe: Observer | None = None
     metrics: cr.Metrics = field(default_factory=cr.Metrics, init=False)
@@ -91,12 +92,7 @@ class Speculative:
                 f"draft_model={self.draft_model!r} must be a transformers model that is loaded, "
                 "'ngram' or an NgramDraft"
             )
-        if not isinstance(self.rule, cr.Rule):
-            raise ValueError(f"rule={self.rule!r} must be a rule such as cactus_rules.Lossless()")
-        if not isinstance(self.num_draft_tokens, int) or self.num_draft_tokens < 1:
-            raise ValueError(f"num_draft_tokens={self.num_draft_tokens!r} must be an integer >= 1")
-        if self.draft_sampling not in ("sample", "greedy"):
-            raise ValueError(f"draft_sampling={self.draft_sampling!r} must be 'sample' or 'greedy'")
+        check_draft_options(self.rule, self.num_draft_tokens, self.draft_sampling)
 
     def __call__(
         self,

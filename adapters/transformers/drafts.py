@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch.nn import functional
 
 import cactus_rules as cr
 
+from ..drafts import Proposal
 from ..ngram import NgramDraft
 from .cached_model import CachedModel
 from .checks import vocabulary_size
@@ -22,30 +23,12 @@ from .library import transformers
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
-    """Drafted tokens `(K,)` and the laws `(K, V)` that they were drawn from; None: one-hot."""
-
-    token_ids: Tensor
-    probs: Tensor | None = None
-
-
-class Draft(Protocol):
-    """Whatever proposes tokens."""
-
-    def propose(self, text: Tensor, count: int, step: int) -> Proposal:
-        """Propose at most `count` tokens to follow `text (1, L)`; `step` numbers target calls."""
-
-    def rollback(self, length: int) -> None:
-        """Forget everything after the first `length` tokens."""
-
-
-@dataclass(frozen=True, slots=True)
 class TextDraft:
     """Prompt lookup: tokens that followed the same few tokens earlier in the text."""
 
     ngram: NgramDraft
 
-    def propose(self, text: Tensor, count: int, step: int) -> Proposal:
+    def propose(self, text: Tensor, count: int, step: int) -> Proposal[Tensor, Tensor]:
         """Propose what followed an earlier copy of the end of the text, if there is one."""
         found = self.ngram.propose(text[0].tolist(), count, step) if count > 0 else None
         ids = found.token_ids if found else ()
@@ -75,7 +58,7 @@ class ModelDraft:
     argmax: bool
     end_ids: Collection[int] = field(default_factory=frozenset)
 
-    def propose(self, text: Tensor, count: int, step: int) -> Proposal:
+    def propose(self, text: Tensor, count: int, step: int) -> Proposal[Tensor, Tensor]:
         """Draft up to `count` tokens, fewer where the text or the draft's positions end."""
         start, rows = text.shape[1], []
         for k in range(min(count, self._max_length - start + 1)):
@@ -103,6 +86,10 @@ class ModelDraft:
     def _max_length(self) -> int:
         config = self.model.model.config.get_text_config(decoder=True)
         return int(getattr(config, "max_position_embeddings", None) or 2**62)
+
+
+Draft: TypeAlias = TextDraft | ModelDraft
+"""Whatever proposes tokens to follow a text `(1, L)`: calls as in `adapters.drafts.Draft`."""
 
 
 def open_model(model: Any, target_inputs: dict[str, Any]) -> CachedModel:

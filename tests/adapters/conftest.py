@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny_gguf
+from llama_requests import EXACT, Opener
 from tiny_gguf import TinyPair
 
 
@@ -39,3 +42,19 @@ def mamba(folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def jamba(folder: Path) -> Path:
     return tiny_gguf.write_jamba(folder / "jamba.gguf")
+
+
+@pytest.fixture
+def opened() -> Iterator[Opener]:
+    """Opens a `SpeculativeLlama` whose logits are those of the torch forward; closes it after."""
+    from cactus_rules.adapters.llamacpp import SpeculativeLlama
+
+    objects = []
+
+    def open_pair(target: Any, draft: Any = None, **options: Any) -> SpeculativeLlama:
+        objects.append(SpeculativeLlama(target, draft, **(EXACT | options)))
+        return objects[-1]
+
+    yield open_pair
+    for made in objects:
+        made.close()

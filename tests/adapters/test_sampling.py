@@ -112,11 +112,12 @@ def test_a_filter_gives_a_candidate_list(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"temperature": -1.0}, r"temperature=-1\.0 must be finite, >= 0"),
-        ({"temperature": math.nan}, r"temperature=nan must be"),
-        ({"top_k": -1}, r"top_k=-1 must be >= 0 \(0 keeps all tokens\)"),
-        ({"top_p": 0.0}, r"top_p=0\.0 must be in \(0, 1\]"),
-        ({"min_p": 1.5}, r"min_p=1\.5 must be in \[0, 1\]"),
+        ({"temperature": -1.0}, r"temperature must be finite and >= 0 .*, got -1\.0"),
+        ({"temperature": math.nan}, r"temperature must be finite and >= 0 .*, got nan"),
+        ({"top_k": -1}, r"top_k must be an integer >= 0 \(0 keeps all tokens\), got -1"),
+        ({"top_p": 0.0}, r"top_p must be in \(0, 1\] .*, got 0\.0"),
+        ({"top_k": 2.5}, r"top_k must be an integer >= 0 \(0 keeps all tokens\), got 2\.5"),
+        ({"min_p": 1.5}, r"min_p must be in \[0, 1\] .*, got 1\.5"),
         ({"repetition_penalty": 0.0}, r"repetition_penalty=0\.0 must be finite, > 0 \(1 is off\)"),
         ({"frequency_penalty": math.inf}, r"frequency_penalty=inf must be finite"),
         ({"penalty_last_n": -2}, r"penalty_last_n=-2 must be >= -1"),

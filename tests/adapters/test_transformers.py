@@ -18,6 +18,7 @@ import torch
 import transformers as tf
 
 import cactus_rules as cr
+from cactus_rules.adapters.draft_options import NUM_DRAFT_TOKENS
 from cactus_rules.adapters.errors import (
     EngineError,
     MissingEngineError,
@@ -204,7 +205,7 @@ def test_a_draft_stops_where_its_positions_end() -> None:
     out = run(custom_generate=fast, max_new_tokens=24)
     assert out.sequences.shape[1] == 28
     lengths = [int(result.num_draft_tokens) for _, _, result in recorder.calls]
-    assert lengths[1] == 5
+    assert lengths[1] == NUM_DRAFT_TOKENS
     assert lengths[-1] == 0
 
 
@@ -466,7 +467,7 @@ def test_another_vocabulary_is_refused() -> None:
     [
         ({"draft_model": "gpt2"}, "draft_model='gpt2' must be a transformers model that is loaded"),
         ({"draft_model": None}, "draft_model=None must be"),
-        ({"rule": "cactus"}, "rule='cactus' must be a rule"),
+        ({"rule": "cactus"}, "rule must be a rule such as Lossless.*, got 'cactus'"),
         ({"num_draft_tokens": 0}, "num_draft_tokens=0 must be an integer >= 1"),
         ({"draft_sampling": "beam"}, "draft_sampling='beam' must be 'sample' or 'greedy'"),
     ],
