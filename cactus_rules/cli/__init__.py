@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import cactus_rules
 from cactus_rules.cli import demo, generate, listing, theory
+from cactus_rules.cli.flags import in_flags
 
 _COMMANDS = (generate, listing, theory, demo)
 
@@ -55,5 +56,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except (ValueError, ImportError, NotImplementedError, OSError, RuntimeError) as error:
-        print(f"cactus-rules: {error}", file=sys.stderr)
+        print(f"cactus-rules: {in_flags(str(error))}", file=sys.stderr)
         return 2

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cactus_rules.cli.flags import integer
 from cactus_rules.law import audit
 from cactus_rules.metrics import Metrics
 from cactus_rules.rules import Cactus, Lossless, Mentored, Rule, SampleMatch
@@ -73,9 +74,11 @@ def register(commands: Any) -> None:
         "Q2_K requantisation as draft, at temperature 1 with K = 4.",
     )
     parser.add_argument("--model", type=Path, metavar="T.gguf", help="another target")
-    parser.add_argument("--seeds", type=int, default=2, metavar="N", help="per prompt (default: 2)")
-    parser.add_argument("-n", "--max-tokens", type=int, default=48, metavar="N")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads")
+    parser.add_argument(
+        "--seeds", type=integer(1), default=2, metavar="N", help="per prompt (default: 2)"
+    )
+    parser.add_argument("-n", "--max-tokens", type=integer(1), default=48, metavar="N")
+    parser.add_argument("--threads", type=integer(1), metavar="N", help="CPU threads")
     parser.set_defaults(run=run)
 
 
@@ -100,8 +103,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Run all contestants and print the table."""
     from cactus_rules.adapters.llamacpp import SpeculativeLlama
 
-    if arguments.seeds < 1:
-        raise ValueError(f"--seeds must be at least 1, got {arguments.seeds}")
     model = arguments.model or packaged_model()
     print(f"target {model.name}; draft: the same, requantised to Q2_K; T = 1, K = 4\n")
     contestants = [

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cactus_rules.cli.flags import integer, number, text
 from cactus_rules.cli.rule_options import add_rule_options, read_rule
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ examples:
       accept more: each token's law moves at most 0.1 nats (KL) from the target's
   cactus-rules generate --target big.gguf --draft requantize:Q2_K --rule cactus --delta 0.05 \\
       --temperature 0.6 --top-k 20 --top-p 0.95 --seed 1 --chat -p "What is a cactus?"
+  cactus-rules generate --target big.gguf --draft ngram --rule top-k --param k=5 -p "Once"
+      rules without a budget take their parameters by name; see `cactus-rules rules`
   cactus-rules generate --target big.gguf --draft none -p "Once"
       plain decoding, to compare with
 """
@@ -37,6 +40,7 @@ def register(commands: Any) -> None:
         "pip install 'cactus-rules[llamacpp]'.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     models = parser.add_argument_group("models")
     models.add_argument("--target", required=True, metavar="T.gguf", help="the target model")
@@ -47,10 +51,16 @@ def register(commands: Any) -> None:
         help="a GGUF file; ngram (looked up in the text); requantize:TYPE, for example "
         "requantize:Q2_K (made from the target, cached); or none (plain decoding)",
     )
-    models.add_argument("--ctx", type=int, metavar="N", help="context length (default: 4096)")
-    models.add_argument("--threads", type=int, metavar="N", help="CPU threads")
     models.add_argument(
-        "--gpu-layers", type=int, default=0, metavar="N", help="layers on the GPU; -1 for all"
+        "--ctx", type=integer(1), metavar="N", help="context length (default: 4096)"
+    )
+    models.add_argument("--threads", type=integer(1), metavar="N", help="CPU threads")
+    models.add_argument(
+        "--gpu-layers",
+        type=integer(-1),
+        default=0,
+        metavar="N",
+        help="layers on the GPU; -1 for all",
     )
     models.add_argument(
         "--gpu-backend",
@@ -68,7 +78,12 @@ def register(commands: Any) -> None:
 def _add_speculation_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("speculation")
     group.add_argument(
-        "-k", "--num-draft-tokens", type=int, default=4, metavar="K", help="at most (default: 4)"
+        "-k",
+        "--num-draft-tokens",
+        type=integer(1),
+        default=4,
+        metavar="K",
+        help="most tokens drafted for one target call (default: 4)",
     )
     group.add_argument(
         "--fixed-length", action="store_true", help="always draft K tokens, do not adapt"
@@ -88,19 +103,33 @@ def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
     prompt.add_argument("--prompt-file", type=Path, metavar="FILE")
     group.add_argument("--chat", action="store_true", help="use the target's chat template")
     group.add_argument(
-        "-n", "--max-tokens", type=int, default=128, metavar="N", help="default: 128"
+        "-n", "--max-tokens", type=integer(1), default=128, metavar="N", help="default: 128"
     )
-    group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="ends the text")
-    group.add_argument("--seed", type=int, metavar="N", help="repeats a generation")
     group.add_argument(
-        "--temperature", type=float, default=1.0, metavar="T", help="default: 1; 0 is greedy"
+        "--stop", type=text, action="append", default=[], metavar="TEXT", help="ends the text"
     )
-    group.add_argument("--top-k", type=int, default=0, metavar="K", help="0 keeps all")
-    group.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 keeps all")
-    group.add_argument("--min-p", type=float, default=0.0, metavar="P", help="0 keeps all")
-    group.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X")
-    group.add_argument("--frequency-penalty", type=float, default=0.0, metavar="X")
-    group.add_argument("--presence-penalty", type=float, default=0.0, metavar="X")
+    group.add_argument("--seed", type=int, metavar="N", help="repeats a generation")
+    at_least_0 = number("a number >= 0", lambda x: x >= 0)
+    group.add_argument(
+        "--temperature", type=at_least_0, default=1.0, metavar="T", help="default: 1; 0 is greedy"
+    )
+    group.add_argument("--top-k", type=integer(0), default=0, metavar="K", help="0 keeps all")
+    mass = number("a number in (0, 1]", lambda x: 0 < x <= 1)
+    group.add_argument("--top-p", type=mass, default=1.0, metavar="P", help="1 keeps all")
+    share = number("a number in [0, 1]", lambda x: 0 <= x <= 1)
+    group.add_argument("--min-p", type=share, default=0.0, metavar="P", help="0 keeps all")
+    above_0 = number("a number > 0", lambda x: x > 0)
+    group.add_argument(
+        "--repetition-penalty", type=above_0, default=1.0, metavar="X", help="1 is off"
+    )
+    for name in ("--frequency-penalty", "--presence-penalty"):
+        group.add_argument(
+            name,
+            type=number("a finite number", lambda x: True),
+            default=0.0,
+            metavar="X",
+            help="0 is off",
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -136,7 +165,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _prompt(arguments: argparse.Namespace) -> str:
     if arguments.prompt_file is not None:
-        return str(arguments.prompt_file.read_text(encoding="utf-8"))
+        try:
+            return str(arguments.prompt_file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise ValueError(f"--prompt-file {arguments.prompt_file}: {reason}") from None
     return sys.stdin.read() if arguments.prompt == "-" else str(arguments.prompt)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cactus_rules.rules import REGISTRY, Rule
@@ -15,39 +16,52 @@ def fields(rule: type[Rule]) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def add_rule_options(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add --rule and one option for every parameter that any rule has."""
+    """Add --rule, --param for any parameter of it, and --delta."""
     group = parser.add_argument_group(
-        "acceptance rule", "see `cactus-rules rules` for what each rule promises"
+        "acceptance rule", "`cactus-rules rules` says what each rule promises and takes"
     )
     group.add_argument(
         "--rule", choices=sorted(REGISTRY), default=default, help=f"default: {default}"
     )
-    owners: dict[str, list[str]] = {}
-    texts: dict[str, str] = {}
-    for name, rule in REGISTRY.items():
-        for field in fields(rule):
-            owners.setdefault(field.name, []).append(name)
-            texts.setdefault(field.name, field.metadata["help"])
-    for parameter, names in owners.items():
-        text = f"{texts[parameter]} ({', '.join(names)})"
-        group.add_argument(f"--{parameter}", metavar="X", help=text, default=None)
+    owned = (
+        f"{name}: {', '.join(field.name for field in fields(rule))}"
+        for name, rule in REGISTRY.items()
+        if fields(rule)
+    )
+    group.add_argument(
+        "--param",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter of the rule, for example --rule top-k --param k=5; may be repeated. "
+        + "; ".join(owned),
+    )
+    group.add_argument("--delta", metavar="X", help="short for --param delta=X")
 
 
 def read_rule(arguments: argparse.Namespace) -> Rule:
     """The rule that the options name.
 
     Raises:
-        ValueError: a parameter is missing, or is one that the rule does not have.
+        ValueError: a parameter is missing, given twice, out of its range, or one that the rule does
+            not have.
     """
-    return make_rule(
-        arguments.rule,
-        {
-            field.name: getattr(arguments, field.name)
-            for rule in REGISTRY.values()
-            for field in fields(rule)
-            if getattr(arguments, field.name) is not None
-        },
-    )
+    given: dict[str, str] = {}
+    for name, value in _pairs(arguments.param, arguments.delta):
+        if name in given:
+            raise ValueError(f"--param {name}= is given twice: leave one out (--delta is one too)")
+        given[name] = value
+    return make_rule(arguments.rule, given)
+
+
+def _pairs(parameters: Iterable[str], delta: str | None) -> Iterator[tuple[str, str]]:
+    for text in parameters:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise ValueError(f"--param {text}: write NAME=VALUE, for example --param k=5")
+        yield name, value
+    if delta is not None:
+        yield "delta", delta
 
 
 def make_rule(name: str, given: dict[str, str]) -> Rule:
@@ -56,16 +70,30 @@ def make_rule(name: str, given: dict[str, str]) -> Rule:
     own = {field.name: field for field in fields(rule)}
     for parameter in given:
         if parameter not in own:
-            has = ", ".join(f"--{p}" for p in own) or "no parameters"
-            raise ValueError(f"--{parameter} is not a parameter of --rule {name}, which has {has}")
+            has = ", ".join(own) or "no parameters"
+            raise ValueError(
+                f"{_typed(parameter)} is not a parameter of --rule {name}, which has {has}"
+            )
     for parameter, field in own.items():
         if field.default is dataclasses.MISSING and parameter not in given:
-            example = field.metadata["example"]
+            example = _typed(parameter, field.metadata["example"])
             raise ValueError(
-                f"--rule {name} needs --{parameter}: {field.metadata['help']}, "
-                f"for example --{parameter} {example}"
+                f"--rule {name} needs {_typed(parameter)}: {field.metadata['help']}, "
+                f"for example {example}"
             )
-    return rule(**{parameter: _value(text) for parameter, text in given.items()})
+    try:
+        return rule(**{parameter: _value(text) for parameter, text in given.items()})
+    except ValueError as error:
+        flags = " ".join(_typed(parameter, text) for parameter, text in given.items())
+        text = str(error).removeprefix(f"{rule.__name__}: ")
+        raise ValueError(f"--rule {name} {flags}: {text}") from None
+
+
+def _typed(parameter: str, value: Any = "") -> str:
+    """How a parameter is given on the command line."""
+    if parameter == "delta":
+        return f"--delta {value}".rstrip()
+    return f"--param {parameter}={value}"
 
 
 def _value(text: str) -> Any:

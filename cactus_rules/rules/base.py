@@ -49,7 +49,8 @@ class Guarantee:
             bound = "per request"
         elif bound is not None:
             bound = f"{float(bound):.6g}"
-        text = f"{self.divergence}({self.law} law, target) <= {bound}"
+        name = "max-divergence" if self.divergence == "max" else self.divergence
+        text = f"{name}({self.law} law, target) <= {bound}"
         return text + (f" ({self.condition})" if self.condition else "")
 
 
