@@ -46,9 +46,7 @@ def test_a_parameter_of_another_rule_is_refused() -> None:
     text = "--param width= is not a parameter of --rule cactus, which has delta, divergence, solver"
     with pytest.raises(ValueError, match=text):
         make_rule("cactus", {"width": "1", "delta": "0.1"})
-    with pytest.raises(
-        ValueError, match="--delta is not a parameter of --rule lossless"
-    ):
+    with pytest.raises(ValueError, match="--delta is not a parameter of --rule lossless"):
         make_rule("lossless", {"delta": "0.1"})
 
 

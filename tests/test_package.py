@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -60,7 +62,7 @@ def _imports(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.add(node.module)
     return found
 
@@ -74,6 +76,22 @@ def test_no_file_of_the_core_names_an_engine() -> None:
         heads = {name.split(".")[0] for name in _imports(path)}
         assert not heads & set(ENGINES), path
         assert not any(name.startswith("cactus_rules.adapters") for name in _imports(path)), path
+
+
+DISTRIBUTIONS = {"llama_cpp": "llama-cpp-python", "array_api_compat": "array-api-compat"}
+
+
+@pytest.mark.parametrize("folder", ["cactus_rules", "adapters", "theory"])
+def test_whatever_is_imported_is_in_an_extra(folder: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = project["dependencies"] + [
+        text for extra in project["optional-dependencies"].values() for text in extra
+    ]
+    declared = {re.split(r"[^\w-]", text)[0] for text in wanted}
+    for path in (ROOT / folder).rglob("*.py"):
+        heads = {name.split(".")[0] for name in _imports(path)} - sys.stdlib_module_names
+        missing = {DISTRIBUTIONS.get(name, name) for name in heads - {"cactus_rules"}} - declared
+        assert not missing, path
 
 
 def test_adapters_and_theory_hold_no_rule() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 
 if importlib.util.find_spec("mpmath") is None:
-    raise ImportError("the theory checks need mpmath: pip install mpmath, or 'cactus-rules[test]'")
+    raise ImportError("the theory checks need mpmath: pip install 'cactus-rules[theory]'")
 
 from cactus_rules.theory.claim import Claim, Result
 

@@ -100,10 +100,15 @@ def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("text and sampling (applied to both models)")
     prompt = group.add_mutually_exclusive_group(required=True)
     prompt.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt; - reads stdin")
-    prompt.add_argument("--prompt-file", type=Path, metavar="FILE")
+    prompt.add_argument("--prompt-file", type=Path, metavar="FILE", help="a file of UTF-8 text")
     group.add_argument("--chat", action="store_true", help="use the target's chat template")
     group.add_argument(
-        "-n", "--max-tokens", type=integer(1), default=128, metavar="N", help="default: 128"
+        "-n",
+        "--max-tokens",
+        type=integer(1),
+        default=128,
+        metavar="N",
+        help="at most (default: 128)",
     )
     group.add_argument(
         "--stop", type=text, action="append", default=[], metavar="TEXT", help="ends the text"

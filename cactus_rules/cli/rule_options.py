@@ -36,7 +36,7 @@ def add_rule_options(parser: argparse.ArgumentParser, default: str) -> None:
         help="a parameter of the rule, for example --rule top-k --param k=5; may be repeated. "
         + "; ".join(owned),
     )
-    group.add_argument("--delta", metavar="X", help="short for --param delta=X")
+    group.add_argument("--delta", metavar="X", help="the budget: short for --param delta=X")
 
 
 def read_rule(arguments: argparse.Namespace) -> Rule:
