@@ -117,11 +117,8 @@ def check_rows(
     """
     dtype = rows.dtype if dtype is None else dtype
     fine = xp.isfinite(rows) & (rows >= 0)
-    ok = xp.all(fine, axis=-1)
-    if used is not None:
-        ok = ok | ~used
-    if not bool(xp.all(ok)):
-        at = _first(ok)
+    at = _first_unfit(xp, xp.all(fine, axis=-1), used)
+    if at is not None:
         row = _to_list(rows[(*at, ...)])
         i = next(i for i, x in enumerate(row) if not (np.isfinite(x) and x >= 0))
         where = f"{name}[{', '.join(map(str, (*at, i if ids is None else ids[at][i])))}]"
@@ -130,11 +127,8 @@ def check_rows(
             "pass softmax outputs, not logits, or policy='safe' to have bad rows repaired"
         )
     total = xp.sum(xp.astype(rows, xp.float64), axis=-1)
-    off = abs(total - 1) <= sum_tolerance(dtype, rows.shape[-1])
-    if used is not None:
-        off = off | ~used
-    if not bool(xp.all(off)):
-        at = _first(off)
+    at = _first_unfit(xp, abs(total - 1) <= sum_tolerance(dtype, rows.shape[-1]), used)
+    if at is not None:
         label = f"{name}[{', '.join(map(str, at))}]" if at else name
         value = float(total[at] if at else total)
         raise ValueError(
@@ -148,11 +142,8 @@ def check_drafted(xp: Namespace, p_n: Array, token: Array, used: Array | None, n
 
     `token` holds the ids as the caller gave them, also for candidate lists.
     """
-    ok = p_n > 0
-    if used is not None:
-        ok = ok | ~used
-    if not bool(xp.all(ok)):
-        at = _first(ok)
+    at = _first_unfit(xp, p_n > 0, used)
+    if at is not None:
         value = int(token[at] if at else token)
         raise ValueError(
             f"token {value} has probability 0 in {name}{list(at) or ''}, so it was not drawn from "
@@ -165,11 +156,9 @@ def check_tokens(
     xp: Namespace, token: Array, width: int | None, used: Array | None, name: str
 ) -> None:
     """ValueError if a token id lies outside the row, or is negative if its width is not known."""
-    ok = (token >= 0) if width is None else (token >= 0) & (token < width)
-    if used is not None:
-        ok = ok | ~used
-    if not bool(xp.all(ok)):
-        at = _first(ok)
+    inside = (token >= 0) if width is None else (token >= 0) & (token < width)
+    at = _first_unfit(xp, inside, used)
+    if at is not None:
         value = int(token[at] if at else token)
         raise ValueError(
             f"{name}{list(at) or ''} is {value}, outside the vocabulary"
@@ -189,8 +178,12 @@ def check_uniforms(xp: Namespace, uniforms: Array, name: str = "uniforms") -> No
         raise ValueError(f"{name} must be in [0, 1): draw them with rng.random()")
 
 
-def _first(ok: Array) -> tuple[int, ...]:
-    """Index of the first False."""
+def _first_unfit(xp: Namespace, ok: Array, used: Array | None) -> tuple[int, ...] | None:
+    """Index of the first False where `used`, which None makes everywhere; None if there is none."""
+    if used is not None:
+        ok = ok | ~used
+    if bool(xp.all(ok)):
+        return None
     flags = np.asarray(_to_list(ok))
     return tuple(int(i) for i in np.argwhere(~flags)[0]) if flags.ndim else ()
 
