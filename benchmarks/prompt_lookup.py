@@ -16,6 +16,7 @@ import platform
 import statistics
 import sys
 import time
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -55,7 +56,20 @@ RULES = {
 K = 6
 MAX_TOKENS = 64
 SAMPLING = {"temperature": 0.6, "top_p": 0.95, "top_k": 20}
-GPU_LIKE = CostModel({1: 1.0, 17: 1.1})
+NEARLY_FREE = CostModel({1: 1.0, 17: 1.1})
+
+
+@dataclass
+class Run:
+    """What the target calls of one rule did."""
+
+    metrics: cr.Metrics = field(default_factory=cr.Metrics)
+    lengths: list[int] = field(default_factory=list)
+
+    def add(self, result: cr.Verification) -> None:
+        """Count one call."""
+        self.metrics.add(result)
+        self.lengths.append(int(result.num_draft_tokens))
 
 
 def batch_costs(llama: SpeculativeLlama, sizes: tuple[int, ...] = (1, 2, 3, 5, 7, 9)) -> CostModel:
@@ -81,40 +95,42 @@ def measure(path: str, seeds: int, threads: int | None) -> None:
     drafted = SpeculativeLlama(path, "ngram", num_draft_tokens=K, **options)
     costs = batch_costs(plain)
     ratios: dict[str, list[float]] = {name: [] for name in RULES}
-    metrics = {name: cr.Metrics() for name in RULES}
+    runs = {name: Run() for name in RULES}
     for prompt in PROMPTS:
         for seed in range(seeds):
             base = speed(plain, prompt, seed, None, None)
             for name, rule in RULES.items():
-                rate = speed(drafted, prompt, seed, rule, metrics[name])
+                rate = speed(drafted, prompt, seed, rule, runs[name])
                 ratios[name].append(rate / base)
             print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     single = costs.batch[1]
-    print("batch cost in single calls: ", end="")
+    print("cost of a call by its tokens, in single calls: ", end="")
     print(", ".join(f"{size}: {cost / single:.2f}" for size, cost in costs.batch.items()))
-    print("\n| rule | speed vs plain, median (range) | tokens per target call | acceptance rate "
-          "| KL spent per token (bound) | predicted by the cost model | best K, speed-up if a "
-          "batch were nearly free |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|")
+    print("\n| rule | speed / plain, median (range) | predicted | tokens per target call "
+          "| accepted / tested | KL spent per token, bound | best K here: speed-up "
+          "| best K where batches are nearly free: speed-up |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|")
     for name, values in ratios.items():
-        m = metrics[name]
-        tokens = m.num_emitted_tokens / m.num_target_calls
-        rate = m.draft_acceptance_rate
-        mean_length = m.num_draft_tokens / m.num_target_calls
-        predicted = tokens * single / costs.call(round(mean_length))
-        best = GPU_LIKE.best_length(rate)
+        run = runs[name]
+        m, rate = run.metrics, run.metrics.tested_acceptance_rate
+        predicted = m.num_emitted_tokens * single / sum(map(costs.call, run.lengths))
+        best = [
+            f"{k}: {model.speedup(rate, k):.2f}"
+            for model in (costs, NEARLY_FREE)
+            for k in (model.best_length(rate),)
+        ]
         print(
             f"| {name} | {statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f}) "
-            f"| {tokens:.2f} | {rate:.2f} | {m.kl_spent:.3f} | {predicted:.2f} "
-            f"| {best}, {GPU_LIKE.speedup(rate, best):.1f} |"
+            f"| {predicted:.2f} | {m.num_emitted_tokens / m.num_target_calls:.2f} | {rate:.2f} "
+            f"| {m.kl_spent:.3f} | {best[0]} | {best[1]} |"
         )
     plain.close()
     drafted.close()
 
 
 def speed(
-    llama: SpeculativeLlama, prompt: str, seed: int, rule: cr.Rule | None, into: cr.Metrics | None
+    llama: SpeculativeLlama, prompt: str, seed: int, rule: cr.Rule | None, into: Run | None
 ) -> float:
     """Tokens per second of one generation, the prompt's evaluation left out."""
     generation = llama.generate(

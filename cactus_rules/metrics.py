@@ -72,6 +72,15 @@ class Metrics:
         return self.num_accepted_tokens / self.num_draft_tokens
 
     @property
+    def tested_acceptance_rate(self) -> float:
+        """Accepted over tested tokens; NaN before the first draft.
+
+        Tokens behind a rejection are drafted but not tested. This is the acceptance probability of
+        `cactus_rules.cost`.
+        """
+        return self.num_accepted_tokens / self._num_tested if self._num_tested else float("nan")
+
+    @property
     def kl_spent(self) -> float | None:
         """Mean per emitted token of log+(min(p, cap)/q), in nats.
 
@@ -99,6 +108,7 @@ class Metrics:
             "num_target_calls",
             "mean_acceptance_length",
             "draft_acceptance_rate",
+            "tested_acceptance_rate",
             "acceptance_histogram",
             "kl_spent",
             "tv_spent",

@@ -48,6 +48,9 @@ def test_identities(drafts: list[Draft]) -> None:
     assert sum(metrics.acceptance_histogram) == len(with_draft)
     assert sum(k * count for k, count in enumerate(metrics.acceptance_histogram)) == accepted
     if with_draft:
+        # A rejection tests one token more than was accepted.
+        rejected = sum(kept < length for length, kept in with_draft)
+        assert metrics.tested_acceptance_rate == accepted / (accepted + rejected)
         assert 0 <= metrics.draft_acceptance_rate <= 1
         # Mean length = 1 + sum over k of P(accepted >= k).
         tail = sum(count / len(with_draft) for count in per_position)
@@ -77,6 +80,7 @@ def test_a_request_of_a_batch_is_counted_alone() -> None:
 def test_nothing_counted_yet() -> None:
     metrics = cr.Metrics()
     assert np.isnan(metrics.draft_acceptance_rate)
+    assert np.isnan(metrics.tested_acceptance_rate)
     assert metrics.mean_acceptance_length == 1.0
     assert metrics.num_accepted_tokens_per_pos == []
     assert metrics.as_dict()["draft_acceptance_rate"] is None
