@@ -4,12 +4,12 @@ Mass balance ties the two ends together:
 
     sum (b q - p)+  =  sum (p - a q)+  +  (draft mass where q = 0)
 
-so the family has one parameter, a, from 1 (h = q) to max p/q (h = p on the support of q). Tokens
-sorted by p/q turn every sum into a difference of cumulative sums. In log(a - 1) the logarithm of a
-divergence of h from q is nearly straight, with a slope between 1 and 2; a divergence that is
-infinite where h excludes a token grows without bound as a nears max p/q. In the log-odds of a
-between the two ends, a few Newton steps in a bracket find the budget; on devices their number is
-fixed.
+so the family has one parameter, a, from 1 (h = q) to max p/q (h = p on the support of q). With
+tokens sorted by p/q every sum is one over all tokens on one side, and one pass over the rows gives
+the sums of blocks from which it is put together. In log(a - 1) the logarithm of a divergence of h
+from q is nearly straight, with a slope between 1 and 2; a divergence that is infinite where h
+excludes a token grows without bound as a nears max p/q. In the log-odds of a between the two ends,
+a few Newton steps in a bracket find the budget; on devices their number is fixed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,38 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
 
 from cactus_rules import divergences
-from cactus_rules._arrays import Array, Namespace, asarray, float64, namespace, possible, quiet
+from cactus_rules._arrays import (
+    Array,
+    Namespace,
+    asarray,
+    float64,
+    is_numpy,
+    is_torch,
+    namespace,
+    numpy_namespace,
+    possible,
+    quiet,
+)
 from cactus_rules.divergences import Divergence
 
 _EPS = 2.0**-52
 _STEPS = 30
 _HIGHEST = 1e300
+_PART = 1 << 18
+"""Entries of the rows that are searched at a time on the CPU: what caches hold."""
+
+_PIECE = 1 << 14
+"""Tokens of a row that are summed at a time on the CPU: what needs no fresh pages of memory."""
+
+_SHORT = 1 << 12
+"""Tokens up to which a row is one block."""
+
+_Solve: TypeAlias = Callable[[Namespace, Array, Array, Array], tuple[Array, Array]]
 
 
 def clip_within_budget(
@@ -35,16 +59,13 @@ def clip_within_budget(
     Rows `(..., V)`, `delta (...)`; returns two float64 arrays `(...)` with b <= 1 <= a, times the
     ratio of the rows' sums where these are not 1.
     """
-    xp = namespace(draft, target)
-    with quiet(xp):
-        rows = _Sorted.of(draft, target, xp)
-        budget = float64(xp, asarray(xp, delta, target)) + 0 * rows.row_scale
+
+    def solve(xp: Namespace, p: Array, q: Array, delta: Array) -> tuple[Array, Array]:
         if isinstance(divergence, divergences.MaxDivergence):
-            return rows.ends(xp.exp(budget) * (1 - 16 * _EPS))
-        terms = divergence.perspective(rows.p, rows.q, xp)
-        rising = rows.cumulative(xp.where((rows.ratio > 1) & (rows.q > 0), terms, 0 * rows.q))
-        falling = rows.tail(xp.where((rows.ratio < 1) & (rows.q > 0), terms, 0 * rows.q))
-        ulps = _EPS * (16 + math.sqrt(draft.shape[-1]))
+            rows = _Sorted(p, q, xp)
+            return rows.ends(xp.exp(delta + 0 * rows.row_scale) * (1 - 16 * _EPS))
+        rows = _Sorted(p, q, xp, divergence)
+        ulps = _EPS * (16 + math.sqrt(p.shape[-1]))
 
         def spent(clip: _Clip) -> tuple[Array, Array]:
             a, b, one = clip.a, clip.b, 1 + 0 * clip.a
@@ -52,20 +73,22 @@ def clip_within_budget(
             slope_a = divergence.generator(a - 1, xp)[1]
             slope_b = divergence.generator(xp.where(b > _EPS, b - 1, _EPS - one), xp)[1]
             value = xp.where(clip.high > 0, clip.high * f_a, 0 * a) + clip.low * f_b
-            value = value + rows.at(rising, clip.m) + rows.at(falling, clip.k)
+            value = value + clip.between
             # What rounding of the terms and of a and b may have hidden counts as spent.
             hidden = a * clip.high * slope_a - b * clip.low * slope_b
             return value + ulps * (value + hidden), clip.high * (slope_a - slope_b)
 
-        return rows.largest(spent, budget)
+        return rows.largest(spent, delta + 0 * rows.row_scale)
+
+    return _solved(solve, draft, target, delta)
 
 
 def clip_within_band(draft: Array, target: Array, width: Array) -> tuple[Array, Array]:
     """(a, b) with log(a/b) = width, or h = p on the support of q where the width allows it."""
-    xp = namespace(draft, target)
-    with quiet(xp):
-        rows = _Sorted.of(draft, target, xp)
-        stretch = xp.expm1(float64(xp, asarray(xp, width, target)) + 0 * rows.row_scale)
+
+    def solve(xp: Namespace, p: Array, q: Array, width: Array) -> tuple[Array, Array]:
+        rows = _Sorted(p, q, xp)
+        stretch = xp.expm1(width + 0 * rows.row_scale)
 
         def stretched(clip: _Clip) -> tuple[Array, Array]:
             a, b = clip.a, clip.b
@@ -73,85 +96,249 @@ def clip_within_band(draft: Array, target: Array, width: Array) -> tuple[Array, 
 
         return rows.largest(stretched, stretch)
 
+    return _solved(solve, draft, target, width)
+
+
+def _solved(solve: _Solve, draft: Array, target: Array, number: Array) -> tuple[Array, Array]:
+    """(a, b) for rows `(..., V)` and a number `(...)`.
+
+    In numpy wherever it can read the rows: torch sorts several times slower on the CPU.
+    """
+    xp = namespace(draft, target)
+    given = (float64(xp, x) for x in (draft, target, asarray(xp, number, target)))
+    with quiet(xp):
+        if is_numpy(xp):
+            return _in_parts(solve, *given)
+        if not _in_host_memory(xp, target):
+            return solve(xp, *given)
+    with quiet(np):
+        a, b = _in_parts(solve, *(x.detach().numpy() for x in given))
+    return xp.from_numpy(np.asarray(a)), xp.from_numpy(np.asarray(b))
+
+
+def _in_host_memory(xp: Namespace, rows: Array) -> bool:
+    """Whether numpy can read rows in place: not on devices, and not for a compiler."""
+    return is_torch(xp) and not xp.compiler.is_compiling() and rows.device.type == "cpu"
+
+
+def _in_parts(
+    solve: _Solve, p: np.ndarray, q: np.ndarray, number: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """`solve` for as many rows at a time as caches hold: no row sees which others there are."""
+    batch = np.broadcast_shapes(p.shape[:-1], q.shape[:-1], np.shape(number))
+    p, q = (np.broadcast_to(rows, (*batch, rows.shape[-1])) for rows in (p, q))
+    number = np.broadcast_to(number, batch)[()]
+    if not batch or p.size <= _PART:
+        return solve(numpy_namespace, p, q, number)
+    step = _PART * len(p) // p.size
+    if step <= 1:
+        parts = [_in_parts(solve, *one) for one in zip(p, q, number, strict=True)]
+        a, b = (np.stack(ends) for ends in zip(*parts, strict=True))
+    else:
+        starts = range(0, len(p), step)
+        parts = [solve(numpy_namespace, *(x[i : i + step] for x in (p, q, number))) for i in starts]
+        a, b = (np.concatenate(ends) for ends in zip(*parts, strict=True))
+    return a, b
+
+
+def _order(ratio: Array, xp: Namespace) -> Array:
+    """Ids by rising ratio, equal ones by rising id; unknown and excessive ratios are the highest.
+
+    May overwrite `ratio`.
+    """
+    if not is_numpy(xp):
+        ratio = xp.where(ratio <= _HIGHEST, ratio, math.inf)
+        return xp.argsort(ratio, axis=-1, stable=True)
+    # Values sort several times faster than ids: the last bits of each ratio make room for its id.
+    # Ratios that differ in these bits alone may come out of order, which is seen and put right.
+    np.fmin(ratio, 2 * _HIGHEST, out=ratio)
+    bits = np.int64((1 << (ratio.shape[-1] - 1).bit_length()) - 1)
+    keys = ratio.view(np.int64) & ~bits
+    keys |= np.arange(ratio.shape[-1])
+    keys.view(np.float64).sort(axis=-1)
+    keys &= bits
+    found = np.take_along_axis(ratio, keys, axis=-1)
+    if np.all(found[..., 1:] >= found[..., :-1]):
+        return keys
+    return np.take_along_axis(keys, np.argsort(found, axis=-1, stable=True), axis=-1)
+
+
+def _take(xp: Namespace, rows: Array, index: Array) -> Array:
+    """`rows[..., index]`, without the detour that numpy makes for one row."""
+    if rows.ndim == 1 and is_numpy(xp):
+        return rows[index]
+    return xp.take_along_axis(rows, index, axis=-1)
+
 
 @dataclass(frozen=True, slots=True)
 class _Clip:
-    """One member of the family: its ends, how many sorted tokens lie at or below each, and the
+    """One member of the family: its ends, the target mass at each, the cost of what lies between.
 
-    target mass outside: `low` at p/q <= b, `high` at p/q > a."""
+    `low` is the mass at p/q <= b, `high` at p/q > a.
+    """
 
     a: Array
     b: Array
-    k: Array
-    m: Array
     low: Array
     high: Array
+    between: Array
 
 
 @dataclass(frozen=True, slots=True)
-class _Sorted:
-    """Both rows, normalised and sorted by p/q, with the cumulative sums that the clip needs.
+class _Tokens:
+    """Tokens `(..., n)` in rising order of p/q, and q f(p/q) where there is a divergence."""
 
-    Sums have V + 1 entries: entry i of a `_sum` is over the first i tokens, of a `_tail` over all
-    but these.
-    """
-
-    xp: Namespace
     p: Array
     q: Array
     ratio: Array
-    q_sum: Array
-    p_sum: Array
-    q_tail: Array
-    p_tail: Array
-    lower_break: Array
-    row_scale: Array
+    cost: Array
 
-    @classmethod
-    def of(cls, draft: Array, target: Array, xp: Namespace) -> _Sorted:
-        p, q = xp.broadcast_arrays(float64(xp, draft), float64(xp, target))
-        p_total, q_total = xp.sum(p, axis=-1), xp.sum(q, axis=-1)
-        p, q = p / p_total[..., None], q / q_total[..., None]
+
+class _Sorted:
+    """Both rows in the order of p/q, known by the sums over blocks of tokens.
+
+    A sum over all tokens on one side of a ratio is that of whole blocks, computed once, and of a
+    part of one block, which is read again. Entry j of a `_before` is over the blocks before block
+    j, of a `_from` over the others; `rising` and `falling` add costs from p/q = 1 outwards.
+    """
+
+    def __init__(
+        self, draft: Array, target: Array, xp: Namespace, divergence: Divergence | None = None
+    ) -> None:
+        """Sort the rows and sum over the blocks."""
+        self.xp, self.divergence = xp, divergence
+        self.p, self.q = xp.broadcast_arrays(draft, target)
+        self.q_total = xp.sum(self.q, axis=-1)
+        self.row_scale = xp.sum(self.p, axis=-1) / self.q_total
+        self.zero = 0 * self.q_total[..., None]
+        ratio = self.p / self.row_scale[..., None]
+        ratio /= self.q
+        self.order = _order(ratio, xp)
+        self.only: _Tokens | None = None
+        width = self.q.shape[-1]
+        self.size = 1 << min(width.bit_length() // 2, 7) if width > _SHORT else width
+        device = getattr(self.q, "device", None)
+        self.offsets = xp.arange(self.size, dtype=xp.int64, device=device)
+        if width <= _SHORT:
+            self.only = self.tokens(self.order)
+            sums = [self._blocks(self.only)]
+        else:
+            step = _PIECE if is_numpy(xp) else width
+            ids = (self.order[..., i : i + step] for i in range(0, width, step))
+            sums = [self._blocks(self.tokens(some)) for some in ids]
+        self.first, p, q, cost = (xp.concat(each, axis=-1) for each in zip(*sums, strict=True))
+        self.p_before, self.q_before = self._before(p), self._before(q)
+        self.p_from, self.q_from = self._from(p), self._from(q)
+        # b = p/q of a token raises those before it by (p/q) sum q - sum p.
+        self.raised = self.first * self.q_before[..., :-1] - self.p_before[..., :-1]
+        if divergence is not None:
+            # The block that p/q = 1 splits has costs on either side.
+            j = self.block(1 + 0 * self.q_total)
+            split = self.block_tokens(j)
+            up, down = (self._total(x, split.cost) for x in (split.ratio > 1, split.ratio < 1))
+            here = xp.arange(q.shape[-1], dtype=xp.int64, device=device)
+            j, zero = j[..., None], 0 * q
+            up, down = (xp.where(here == j, x[..., None], cost) for x in (up, down))
+            self.rising = self._before(xp.where(here >= j, up, zero))
+            self.falling = self._from(xp.where(here <= j, down, zero))
+
+    def tokens(self, ids: Array, real: Array | None = None) -> _Tokens:
+        """The tokens `ids (..., n)`; those that are not `real` have no mass."""
+        xp, record = self.xp, self.divergence
+        p, q = _take(xp, self.p, ids), _take(xp, self.q, ids)
+        p = p / self.row_scale[..., None]
+        ratio = p / q
+        known = ratio <= _HIGHEST
+        if real is not None:
+            known, p = known & real, xp.where(real, p, 0 * p)
         # A target probability that small beside the draft's may as well be 0.
-        q = xp.where(p / q > _HIGHEST, 0 * q, q)
-        ratio = xp.where(q > 0, p / q, math.inf)
-        order = xp.argsort(ratio, axis=-1)
-        p, q, ratio = (xp.take_along_axis(row, order, axis=-1) for row in (p, q, ratio))
-        rows = cls(xp, p, q, ratio, p, p, p, p, p, p_total / q_total)
-        q_sum, p_sum = rows.cumulative(q), rows.cumulative(p)
-        finite = xp.where(q > 0, ratio, 0 * q)
-        lower = xp.where(q > 0, finite * q_sum[..., 1:] - p_sum[..., 1:], math.inf)
-        return cls(
-            xp, p, q, ratio, q_sum, p_sum, rows.tail(q), rows.tail(p), lower, rows.row_scale
-        )  # fmt: skip
+        q, ratio = xp.where(known, q, 0 * q), xp.where(known, ratio, math.inf)
+        if record is None:
+            return _Tokens(p, q, ratio, q)
+        dual = record.dual
+        t = (p - q) / q if dual is None else (q - p) / p
+        cost = q * record.generator(t, xp)[0] if dual is None else p * dual.generator(t, xp)[0]
+        # What exclusion costs where p is lost beside q.
+        cost = xp.where((t > -1) & (t < math.inf), cost, q * record.at_zero)
+        return _Tokens(p, q, ratio, cost)
 
-    def cumulative(self, row: Array) -> Array:
-        """Sums over the first i tokens."""
-        zero = 0 * row[..., :1]
-        return self.xp.concat([zero, self.xp.cumulative_sum(row, axis=-1)], axis=-1)
+    def _blocks(self, of: _Tokens) -> tuple[Array, ...]:
+        """The first p/q of each block, and the sums of p, q and costs."""
+        return of.ratio[..., :: self.size], *map(self._sums, (of.p, of.q, of.cost))
 
-    def tail(self, row: Array) -> Array:
-        """Sums over all but the first i tokens, added from the end."""
-        return self.xp.flip(self.cumulative(self.xp.flip(row, axis=-1)), axis=-1)
+    def _sums(self, row: Array) -> Array:
+        whole = row.shape[-1] // self.size * self.size
+        blocks = self.xp.reshape(row[..., :whole], (*row.shape[:-1], whole // self.size, self.size))
+        sums = self.xp.sum(blocks, axis=-1)
+        if whole == row.shape[-1]:
+            return sums
+        rest = self.xp.sum(row[..., whole:], axis=-1)[..., None]
+        return self.xp.concat([sums, rest], axis=-1)
+
+    def _before(self, row: Array) -> Array:
+        return self.xp.concat([self.zero, self.xp.cumulative_sum(row, axis=-1)], axis=-1)
+
+    def _from(self, row: Array) -> Array:
+        return self.xp.flip(self._before(self.xp.flip(row, axis=-1)), axis=-1)
+
+    def _total(self, condition: Array, row: Array) -> Array:
+        return self.xp.sum(self.xp.where(condition, row, self.zero), axis=-1)
 
     def at(self, sums: Array, index: Array) -> Array:
-        return self.xp.take_along_axis(sums, index[..., None], axis=-1)[..., 0]
+        return _take(self.xp, sums, index[..., None])[..., 0]
 
-    def count(self, condition: Array) -> Array:
-        return self.xp.count_nonzero(condition, axis=-1)
+    def last(self, condition: Array) -> Array:
+        """The last place of a condition that holds up to some place; 0 if it holds nowhere."""
+        count = self.xp.count_nonzero(condition, axis=-1)
+        return count - self.xp.astype(count > 0, count.dtype)
+
+    def block(self, ratio: Array) -> Array:
+        """The block that has the last token with p/q <= ratio."""
+        return self.last(self.first <= ratio[..., None])
+
+    def block_tokens(self, j: Array) -> _Tokens:
+        """The tokens of block j."""
+        if self.only is not None:
+            return self.only
+        xp, width, real = self.xp, self.order.shape[-1], None
+        place = j[..., None] * self.size + self.offsets
+        if width % self.size:
+            real = place < width
+            place = xp.where(real, place, 0 * place)
+        return self.tokens(_take(xp, self.order, place), real)
+
+    def above(self, a: Array) -> tuple[Array, Array, Array]:
+        """The masses q and p at p/q > a, and the cost of what lies between 1 and a."""
+        j = self.block(a)
+        some = self.block_tokens(j)
+        above = some.ratio > a[..., None]
+        q, p = self._total(above, some.q), self._total(above, some.p)
+        q, p = q + self.at(self.q_from, j + 1), p + self.at(self.p_from, j + 1)
+        if self.divergence is None:
+            return q, p, 0 * a
+        cost = self._total((some.ratio > 1) & ~above, some.cost)
+        return q, p, cost + self.at(self.rising, j)
 
     def clip(self, a: Array) -> _Clip:
         """The member of the family with upper end a >= 1; its b balances the mass."""
-        m = self.count(self.ratio <= a[..., None])
-        high = self.at(self.q_tail, m)
-        rejected = self.at(self.p_tail, m) - a * high
-        # At least the first token counts, whatever rounding made of a zero.
-        k = self.count(self.lower_break <= rejected[..., None])
-        k = k + self.xp.astype(k == 0, k.dtype)
-        b = (rejected + self.at(self.p_sum, k)) / self.at(self.q_sum, k)
-        b = self.xp.minimum(b, 1 + 0 * b)
-        k = self.count(self.ratio <= b[..., None])
-        return _Clip(a, b, k, m, self.at(self.q_sum, k), high)
+        xp = self.xp
+        high, p_high, between = self.above(a)
+        rejected = p_high - a * high
+        j = self.last(self.raised <= rejected[..., None])
+        some = self.block_tokens(j)
+        q_sum = self.at(self.q_before, j)[..., None] + xp.cumulative_sum(some.q, axis=-1)
+        p_sum = self.at(self.p_before, j)[..., None] + xp.cumulative_sum(some.p, axis=-1)
+        i = self.last(some.ratio * q_sum - p_sum <= rejected[..., None])
+        b = (rejected + self.at(p_sum, i)) / self.at(q_sum, i)
+        b = xp.minimum(b, 1 + 0 * b)
+        j = self.block(b)
+        some = self.block_tokens(j)
+        below = some.ratio <= b[..., None]
+        low = self.at(self.q_before, j) + self._total(below, some.q)
+        if self.divergence is not None:
+            inside = (some.ratio < 1) & ~below
+            between = between + self.at(self.falling, j + 1) + self._total(inside, some.cost)
+        return _Clip(a, b, low / self.q_total, high / self.q_total, between / self.q_total)
 
     def ends(self, a: Array) -> tuple[Array, Array]:
         """a (at least 1) and its b, for the rows as they were given."""
@@ -166,21 +353,25 @@ class _Sorted:
         `measure` returns its value and its derivative in a.
         """
         xp, one = self.xp, 1 + 0 * self.row_scale
-        top = xp.max(xp.where(self.q > 0, self.ratio, 0 * self.q), axis=-1)
-        free = measure(self.clip(top))[0] <= goal
+        ratio = self.block_tokens(self.block(_HIGHEST * one)).ratio
+        top = xp.max(xp.where(ratio < math.inf, ratio, 0 * one[..., None]), axis=-1)
+        whole = self.clip(top)
+        free = measure(whole)[0] <= goal
         room = xp.where(top > 1, top - 1, _EPS * one)
         low, high = _EPS / room, one / _EPS
         # Near a = 1 an f-divergence with f''(1) = 1 is s^2 Q (1 + Q/(1-Q)) / 2, Q above 1.
-        above = self.clip(one).high
+        above = self.above(one)[0] / self.q_total
         s = xp.sqrt(2 * goal * (1 - above) / above)
         odds = xp.where((s > _EPS) & (s < room), s / (room - s), xp.sqrt(low) * xp.sqrt(high))
         # A row that has arrived stays as it is, whatever the rest of its batch still needs.
-        best, done = 0 * one, free | (goal <= 0)
+        best, best_b, done = 0 * one, one, free | (goal <= 0)
         for _ in range(_STEPS):
             s = room / (1 + 1 / odds)
-            value, slope = measure(self.clip(1 + s))
+            clip = self.clip(1 + s)
+            value, slope = measure(clip)
             within = value <= goal
-            best = xp.where(within & ~done, s, best)
+            better = within & ~done
+            best, best_b = xp.where(better, s, best), xp.where(better, clip.b, best_b)
             low, high = xp.where(within, odds, low), xp.where(within, high, odds)
             # Aim below the goal by what the spacing of floats at a = 1 + s may move the measure.
             slack = xp.minimum(2.0**-36 + 8 * _EPS / s, one / 8)
@@ -192,4 +383,6 @@ class _Sorted:
             inside = (newton > low) & (newton < high)
             odds = xp.where(inside, newton, xp.sqrt(low) * xp.sqrt(high))
         # Where the draft may be kept as it is, a is raised by the rounding of a * q.
-        return self.ends(xp.where(free, top * (1 + 4 * _EPS), 1 + best))
+        a = xp.where(free & (top > 1), top * (1 + 4 * _EPS), 1 + best)
+        b = xp.where(free, whole.b, best_b)
+        return a * self.row_scale, b * self.row_scale

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import judge
 import numpy as np
 import pytest
@@ -14,7 +16,12 @@ from mpmath import mp, mpf
 from scipy.optimize import minimize
 
 import cactus_rules as cr
+from cactus_rules import _clip
+from cactus_rules._arrays import numpy_namespace
 from cactus_rules.divergences import Divergence
+
+SHORT = st.sampled_from([_clip._SHORT, 0])
+"""Tokens up to which a row is one block: all that these tests have, or none."""
 
 CONVEX = [r for r in cr.divergences.BY_NAME.values() if r.name not in ("tv", "max")]
 
@@ -29,24 +36,26 @@ def _exact_law(p: np.ndarray, q: np.ndarray, rule: cr.Rule) -> list[mpf]:
 
 
 @strategies.times(4)
-@given(strategies.exact_pairs(), strategies.BUDGETS, strategies.DIVERGENCES)
+@given(strategies.exact_pairs(), strategies.BUDGETS, strategies.DIVERGENCES, SHORT)
 def test_output_law_of_mentored_stays_within_delta(
-    pair: strategies.Pair, delta: float, record: Divergence
+    pair: strategies.Pair, delta: float, record: Divergence, short: int
 ) -> None:
     p, q = pair
-    law = _exact_law(p, q, cr.Mentored(delta, record))
+    with mock.patch.object(_clip, "_SHORT", short):
+        law = _exact_law(p, q, cr.Mentored(delta, record))
     spent = judge.full(record.name, law, q.tolist(), getattr(record, "order", None))
     # The judge's own sums of order 1 have 50 digits.
     assert spent <= mpf(delta) + mpf(10) ** (3 - judge.DIGITS)
 
 
 @strategies.times(2)
-@given(strategies.exact_pairs(), st.floats(1e-6, 3.0), strategies.DIVERGENCES)
+@given(strategies.exact_pairs(), st.floats(1e-6, 3.0), strategies.DIVERGENCES, SHORT)
 def test_mentored_spends_its_budget_or_keeps_the_draft(
-    pair: strategies.Pair, delta: float, record: Divergence
+    pair: strategies.Pair, delta: float, record: Divergence, short: int
 ) -> None:
     p, q = pair
-    audit = cr.audit(p, q, cr.Mentored(delta, record))
+    with mock.patch.object(_clip, "_SHORT", short):
+        audit = cr.audit(p, q, cr.Mentored(delta, record))
     most = float(p[q > 0].sum())
     if audit.acceptance_rate < most * (1 - 1e-9):
         spent = float(record.between(audit.law, q))
@@ -116,12 +125,13 @@ def test_with_the_max_divergence_mentored_accepts_what_lenience_accepts(
 
 
 @strategies.times(4)
-@given(strategies.exact_pairs(), st.sampled_from([0.0, 1e-9, 0.01, 0.3, 1.0, 4.0, np.inf]))
+@given(strategies.exact_pairs(), st.sampled_from([0.0, 1e-9, 0.01, 0.3, 1.0, 4.0, np.inf]), SHORT)
 def test_band_is_a_clip_with_its_width_or_keeps_the_draft(
-    pair: strategies.Pair, width: float
+    pair: strategies.Pair, width: float, short: int
 ) -> None:
     p, q = pair
-    law = np.array([float(x) for x in _exact_law(p, q, cr.Band(width))])
+    with mock.patch.object(_clip, "_SHORT", short):
+        law = np.array([float(x) for x in _exact_law(p, q, cr.Band(width))])
     inside = q > 0
     p, q, law = p[inside], q[inside], law[inside]
     # Ends of the clip as far as entries with an absolute error can tell them.
@@ -145,6 +155,58 @@ def test_clip_rules_are_the_same_in_any_batch(kind: Kind, rule: cr.Rule) -> None
         one = cr.accept(kind.make(p[i]), kind.make(q[i]), kind.make(token[i]), rule=rule)
         assert kind.back(whole.cap)[i] == kind.back(one.cap)
         assert kind.back(whole.scale)[i] == kind.back(one.scale)
+
+
+@pytest.mark.parametrize("width", [4097, 5000, 20_011])
+@pytest.mark.parametrize("record", [None, *CONVEX], ids=lambda r: r.name if r else "none")
+def test_sums_of_wide_rows_are_those_of_all_tokens(width: int, record: Divergence | None) -> None:
+    rng = np.random.default_rng(width)
+    p, q = np.round(rng.dirichlet(np.full(width, 0.3), size=2), 7)
+    p, q = p / p.sum(), q / q.sum()
+    q[:100], p[50:150] = 0.0, 0.0
+    q[200:300] = p[200:300]
+    with np.errstate(all="ignore"):
+        rows = _clip._Sorted(p, q, numpy_namespace, record)
+        p, q = p / p.sum(), q / q.sum()
+        ratio = np.where(q > 0, p / q, np.inf)
+        cost = np.zeros(width) if record is None else record.perspective(p, q, np)
+        for a in (1.0, 1 + 1e-9, 1.3, 2.0, np.max(ratio[q > 0])):
+            found = rows.clip(np.float64(a))
+            h = np.where(q > 0, np.clip(p, found.b * q, a * q), 0.0)
+            assert h.sum() == pytest.approx(1.0, abs=1e-14)
+            below, above = ratio <= found.b, ratio > a
+            sums = [q[below].sum(), q[above].sum(), cost[~below & ~above].sum()]
+            expected = [found.low, found.high, found.between]
+            np.testing.assert_allclose(sums, expected, rtol=1e-12, atol=1e-16)
+
+
+@pytest.mark.parametrize("rule", [cr.Mentored(np.array([[0.0], [0.2]])), cr.Band(0.5)], ids=repr)
+def test_rows_are_searched_in_parts(kind: Kind, rule: cr.Rule) -> None:
+    if kind.name == "array-api-strict":
+        pytest.skip("only what numpy can read is searched in parts")
+    rng = np.random.default_rng(0)
+    q, p = rng.dirichlet(np.full(4500, 0.3), size=(2, 2, 3))
+    token = np.argmax(p, axis=-1)
+    whole = cr.accept(kind.make(p), kind.make(q), kind.make(token), rule=rule)
+    for part in (1, 4500, 10_000, 13_500):
+        with mock.patch.object(_clip, "_PART", part):
+            parts = cr.accept(kind.make(p), kind.make(q), kind.make(token), rule=rule)
+        np.testing.assert_array_equal(kind.back(whole.cap), kind.back(parts.cap))
+        np.testing.assert_array_equal(kind.back(whole.scale), kind.back(parts.scale))
+
+
+_RATIOS = [0.0, 5e-324, 1e-310, 1.0, 1 + 2.0**-52, 1 + 2.0**-51, 1 + 2.0**-46, 1.5, 1e300, np.inf]
+
+
+@given(st.lists(st.sampled_from([*_RATIOS, np.nan]), min_size=1, max_size=40))
+def test_packed_keys_sort_as_ratios_do(ratios: list[float]) -> None:
+    known = np.fmin(ratios, 2e300)
+    expected = np.argsort(known, stable=True)
+    np.testing.assert_array_equal(_clip._order(np.array(ratios), numpy_namespace), expected)
+    rows = np.array([ratios, ratios[::-1]])
+    twice = _clip._order(rows.copy(), numpy_namespace)
+    np.testing.assert_array_equal(twice[0], expected)
+    np.testing.assert_array_equal(twice[1], np.argsort(known[::-1], stable=True))
 
 
 def test_clip_survives_ratios_that_overflow() -> None:
