@@ -9,6 +9,9 @@ import numpy as np
 from cactus_rules._arrays import Array, Namespace, float64, namespace, quiet
 from cactus_rules.sparse import Sparse
 
+_FEW = 256
+"""Tokens among which a nucleus is looked for first; four times as many while they fall short."""
+
 
 def warp(
     logits: Array,
@@ -64,9 +67,13 @@ def candidates(
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     logits = np.asarray(logits)
     if 0 < top_k < logits.shape[-1] and temperature > 0:
-        ids = _largest(logits, top_k)
+        ids = np.empty((*logits.shape[:-1], top_k), np.int64)
+        for at in np.ndindex(*logits.shape[:-1]):
+            ids[at] = _largest(logits[at], top_k)
         kept = warp(np.take_along_axis(logits, ids, axis=-1), **options)  # type: ignore[arg-type]
         return Sparse(np.where(kept > 0, ids, -1), kept)
+    if temperature > 0 and (top_p < 1 or min_p > 0):
+        return _nuclei(logits, warp(logits, temperature=temperature), top_p, min_p)
     return Sparse.from_dense(warp(logits, **options))  # type: ignore[arg-type]
 
 
@@ -108,24 +115,63 @@ def filtered(
     """Top-k, top-p and min-p on laws whose tokens fall in `order`; numbers or `(..., 1)`."""
     sorted_probs = xp.take_along_axis(probs, order, axis=-1)
     rank = xp.arange(probs.shape[-1], dtype=xp.int64, device=getattr(probs, "device", None))
-    keep = rank < top_k
-    kept = float64(xp, xp.where(keep, sorted_probs, 0 * sorted_probs))
+    inverse = xp.argsort(order, axis=-1)
+    kept = float64(xp, xp.where(rank < top_k, sorted_probs, 0 * sorted_probs))
     if not isinstance(top_p, float) or top_p < 1:
-        total = xp.sum(kept, axis=-1, keepdims=True)
-        before = xp.cumulative_sum(kept, axis=-1) - kept
+        # The total is added in id order: `candidates` knows no other order of all tokens.
+        total = float64(xp, xp.where(inverse < top_k, probs, 0 * probs))
+        total = xp.sum(total, axis=-1, keepdims=True)
+        sums = xp.cumulative_sum(kept, axis=-1)
+        before = xp.concat([0 * kept[..., :1], sums[..., :-1]], axis=-1)
         within = (before < top_p * total) | (rank == 0) | (top_p >= 1)
         kept = xp.where(within, kept, 0 * kept)
     kept = xp.where(kept >= min_p * kept[..., :1], kept, 0 * kept)
     kept = kept / xp.sum(kept, axis=-1, keepdims=True)
-    inverse = xp.argsort(order, axis=-1)
     return xp.astype(xp.take_along_axis(kept, inverse, axis=-1), probs.dtype)
 
 
+def _nuclei(logits: np.ndarray, probs: np.ndarray, top_p: float, min_p: float) -> Sparse:
+    """Top-p and min-p on laws `(..., V)` by their logits, without a sort of whole rows."""
+    batch = probs.shape[:-1]
+    with quiet(np):
+        rows = {at: _nucleus(logits[at], probs[at], top_p, min_p) for at in np.ndindex(*batch)}
+    width = max((len(ids) for ids, _ in rows.values()), default=1)
+    found = np.full((*batch, width), -1, np.int64)
+    kept = np.zeros((*batch, width), probs.dtype)
+    for at, (ids, law) in rows.items():
+        found[at][: len(ids)], kept[at][: len(ids)] = ids, law
+    return Sparse(found, kept)
+
+
+def _nucleus(
+    logits: np.ndarray, probs: np.ndarray, top_p: float, min_p: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ids, rising, and law of the tokens of one row that top-p and min-p keep."""
+    if top_p < 1:
+        bar = top_p * np.sum(probs.astype(np.float64))
+        count = min(_FEW, len(probs))
+        ids = _largest(logits, count)
+        # The sums below add in another order: these must reach the bar in any.
+        while count < len(probs) and not np.sum(probs[ids], dtype=np.float64) > bar * (1 + 1e-9):
+            count = min(4 * count, len(probs))
+            ids = _largest(logits, count)
+        ids = ids[np.argsort(-logits[ids], stable=True)]
+        sums = np.cumsum(probs[ids], dtype=np.float64)
+        ids = np.sort(ids[: 1 + np.count_nonzero(sums[:-1] < bar)])
+    else:
+        ids = np.flatnonzero(probs)
+    kept = probs[ids].astype(np.float64)
+    kept[~(kept >= min_p * np.max(kept))] = 0
+    kept = (kept / np.sum(kept)).astype(probs.dtype)
+    some = kept != 0
+    return ids[some], kept[some]
+
+
 def _largest(logits: np.ndarray, k: int) -> np.ndarray:
-    """Ids `(..., k)`, rising, of the k largest logits, ties to the lower id."""
-    bar = -np.partition(-logits, k - 1, axis=-1)[..., k - 1 : k]
-    above = logits > bar
-    room = k - np.count_nonzero(above, axis=-1, keepdims=True)
-    ties = logits == bar
-    chosen = above | (ties & (np.cumsum(ties, axis=-1) <= room))
-    return np.argsort(~chosen, axis=-1, stable=True)[..., :k]
+    """Ids, rising, of the k largest logits of a row, ties to the lower id."""
+    if k == len(logits):
+        return np.arange(k)
+    bar = np.partition(logits, len(logits) - k)[len(logits) - k]
+    above, ties = np.flatnonzero(logits > bar), np.flatnonzero(logits == bar)
+    ids = np.concatenate([above, ties[: k - len(above)]])
+    return np.sort(ids) if len(ids) == k else np.arange(k)

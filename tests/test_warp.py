@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -59,17 +60,41 @@ def test_warp_is_the_slow_reference(options: dict[str, Any], kind: Kind) -> None
     st.lists(st.sampled_from([-math.inf, -1.0, 0.0, 0.5, 0.5 + 1e-9, 2.0]), min_size=2, max_size=8),
     st.sampled_from(OPTIONS),
     st.sampled_from(["float32", "float64"]),
+    st.sampled_from([1, 2, 256]),
 )
 def test_candidates_are_the_tokens_that_warp_keeps(
-    logits: list[float], options: dict[str, Any], dtype: str
+    logits: list[float], options: dict[str, Any], dtype: str, few: int
 ) -> None:
     row = np.array([1.0, *logits], dtype=dtype)
     dense = cr.warp(row, **options)
-    listed = cr.candidates(row, **options)
+    with mock.patch("cactus_rules.warp._FEW", few):
+        listed = cr.candidates(row, **options)
     np.testing.assert_array_equal(np.flatnonzero(dense), np.sort(listed.ids[listed.ids >= 0]))
     # Sums over all logits and over the kept ones are rounded in other groups.
     eps = float(np.finfo(dtype).eps)
     np.testing.assert_allclose(listed.dense(len(row)), dense, rtol=16 * eps)
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.0, 1e-6, 0.1, 1.0, 4.0, 20.0]),
+    st.sampled_from(["float16", "float32", "float64"]),
+    st.sampled_from([0.01, 0.5, 0.9, 0.999999, 1 - 1e-12, 1.0]),
+    st.sampled_from([0.0, 0.01, 1.0]),
+)
+def test_a_nucleus_of_any_size_is_that_of_a_full_sort(
+    seed: int, scale: float, dtype: str, top_p: float, min_p: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    # Half types and rounding make ties; scales from flat rows to one token that has all.
+    logits = np.round(scale * rng.normal(size=(2, 3000)), int(rng.integers(0, 8))).astype(dtype)
+    logits[:, rng.permutation(3000)[: rng.integers(0, 2999)]] = -np.inf
+    dense = cr.warp(logits, top_p=top_p, min_p=min_p)
+    listed = cr.candidates(logits, top_p=top_p, min_p=min_p)
+    for row, ids, probs in zip(dense, listed.ids, listed.probs, strict=True):
+        np.testing.assert_array_equal(np.flatnonzero(row), ids[ids >= 0])
+        eps = float(np.finfo(row.dtype).eps)
+        np.testing.assert_allclose(probs[ids >= 0], row[ids[ids >= 0]], rtol=16 * eps)
 
 
 def test_ties_go_to_the_lower_id() -> None:
