@@ -49,7 +49,7 @@ def test_identities(drafts: list[Draft]) -> None:
     assert sum(k * count for k, count in enumerate(metrics.acceptance_histogram)) == accepted
     if with_draft:
         # A rejection tests one token more than was accepted.
-        rejected = sum(kept < length for length, kept in with_draft)
+        rejected = sum(kept < length for length, kept in drafts)
         assert metrics.tested_acceptance_rate == accepted / (accepted + rejected)
         assert 0 <= metrics.draft_acceptance_rate <= 1
         # Mean length = 1 + sum over k of P(accepted >= k).
