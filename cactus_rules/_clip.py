@@ -42,7 +42,7 @@ _HIGHEST = 1e300
 _PART = 1 << 18
 """Entries of the rows that are searched at a time on the CPU: what caches hold."""
 
-_PIECE = 1 << 14
+_PIECE = 1 << 13
 """Tokens of a row that are summed at a time on the CPU: what needs no fresh pages of memory."""
 
 _SHORT = 1 << 12
@@ -68,10 +68,13 @@ def clip_within_budget(
         ulps = _EPS * (16 + math.sqrt(p.shape[-1]))
 
         def spent(clip: _Clip) -> tuple[Array, Array]:
-            a, b, one = clip.a, clip.b, 1 + 0 * clip.a
-            f_a, f_b = divergence.perspective(a, one, xp), divergence.perspective(b, one, xp)
-            slope_a = divergence.generator(a - 1, xp)[1]
-            slope_b = divergence.generator(xp.where(b > _EPS, b - 1, _EPS - one), xp)[1]
+            a, b = clip.a, clip.b
+            ends = xp.stack([a, b])
+            f = divergence.perspective(ends, 1 + 0 * ends, xp)
+            slope = divergence.generator(xp.where(ends > _EPS, ends - 1, 0 * ends + _EPS - 1), xp)[
+                1
+            ]
+            (f_a, f_b), (slope_a, slope_b) = (f[0, ...], f[1, ...]), (slope[0, ...], slope[1, ...])
             value = xp.where(clip.high > 0, clip.high * f_a, 0 * a) + clip.low * f_b
             value = value + clip.between
             # What rounding of the terms and of a and b may have hidden counts as spent.

@@ -195,6 +195,24 @@ def test_rows_are_searched_in_parts(kind: Kind, rule: cr.Rule) -> None:
         np.testing.assert_array_equal(kind.back(whole.scale), kind.back(parts.scale))
 
 
+@pytest.mark.parametrize("width", [300, 4500])
+def test_rows_that_numpy_cannot_read_get_the_same_ends(kind: Kind, width: int) -> None:
+    rng = np.random.default_rng(0)
+    q, p = rng.dirichlet(np.full(width, 0.3), size=(2, 3))
+    q[1, :9], p[2, 5:50] = 0.0, 0.0
+    p, q = (rows / rows.sum(axis=-1, keepdims=True) for rows in (p, q))
+    token = np.argmax(np.minimum(p, q), axis=-1)
+    for rule in (cr.Mentored(0.2), cr.Mentored(0.2, "reverse_kl"), cr.Band(0.5)):
+        expected = cr.accept(p, q, token, rule=rule)
+        with (
+            mock.patch.object(_clip, "_SHORT", 0),
+            mock.patch.object(_clip, "_in_host_memory", lambda xp, rows: False),
+        ):
+            found = cr.accept(kind.make(p), kind.make(q), kind.make(token), rule=rule)
+        np.testing.assert_allclose(kind.back(found.cap), expected.cap, rtol=1e-10)
+        np.testing.assert_allclose(kind.back(found.scale), expected.scale, rtol=1e-10)
+
+
 _RATIOS = [0.0, 5e-324, 1e-310, 1.0, 1 + 2.0**-52, 1 + 2.0**-51, 1 + 2.0**-46, 1.5, 1e300, np.inf]
 
 
