@@ -1,4 +1,4 @@
-"""The Python blocks of the pages about models run, with tiny files under the names that they use."""
+"""The Python blocks of the pages run, with tiny files under the names that they use."""
 
 from __future__ import annotations
 
