@@ -134,7 +134,7 @@ FAULTS = (
     # The clip rules.
     Fault("clip b ignored", "rules/mentored.py",
           "return Numbers(a * at.q_n, b)", "return Numbers(a * at.q_n, 1.0)", LAW),
-    Fault("excluded draft mass left out of the balance", "_clip.py",
+    Fault("excluded draft mass left out of the balance", "_ratio_order.py",
           "q, ratio = xp.where(known, q, 0 * q),", "p, q, ratio = xp.where(known, p, 0 * p), "
           "xp.where(known, q, 0 * q),", LAW),
     Fault("budget of the clip doubled", "_clip.py",
@@ -149,7 +149,7 @@ FAULTS = (
     Fault("a block of tokens counted twice", "_clip.py",
           "low = self.at(self.q_before, j)", "low = self.at(self.q_before, j + 1)",
           ("test_clip_rules.py::test_sums_of_wide_rows_are_those_of_all_tokens",)),
-    Fault("keys that differ in their last bits left out of order", "_clip.py",
+    Fault("keys that differ in their last bits left out of order", "_ratio_order.py",
           "if np.all(found[..., 1:] >= found[..., :-1]):", "if np.all(found == found):",
           ("test_clip_rules.py::test_packed_keys_sort_as_ratios_do",)),
     # Rules.

@@ -16,11 +16,11 @@ from mpmath import mp, mpf
 from scipy.optimize import minimize
 
 import cactus_rules as cr
-from cactus_rules import _clip
+from cactus_rules import _clip, _ratio_order
 from cactus_rules._arrays import numpy_namespace
 from cactus_rules.divergences import Divergence
 
-SHORT = st.sampled_from([_clip._SHORT, 0])
+SHORT = st.sampled_from([_ratio_order._SHORT, 0])
 """Tokens up to which a row is one block: all that these tests have, or none."""
 
 CONVEX = [r for r in cr.divergences.BY_NAME.values() if r.name not in ("tv", "max")]
@@ -41,7 +41,7 @@ def test_output_law_of_mentored_stays_within_delta(
     pair: strategies.Pair, delta: float, record: Divergence, short: int
 ) -> None:
     p, q = pair
-    with mock.patch.object(_clip, "_SHORT", short):
+    with mock.patch.object(_ratio_order, "_SHORT", short):
         law = _exact_law(p, q, cr.Mentored(delta, record))
     spent = judge.full(record.name, law, q.tolist(), getattr(record, "order", None))
     # The judge's own sums of order 1 have 50 digits.
@@ -54,7 +54,7 @@ def test_mentored_spends_its_budget_or_keeps_the_draft(
     pair: strategies.Pair, delta: float, record: Divergence, short: int
 ) -> None:
     p, q = pair
-    with mock.patch.object(_clip, "_SHORT", short):
+    with mock.patch.object(_ratio_order, "_SHORT", short):
         audit = cr.audit(p, q, cr.Mentored(delta, record))
     most = float(p[q > 0].sum())
     if audit.acceptance_rate < most * (1 - 1e-9):
@@ -130,7 +130,7 @@ def test_band_is_a_clip_with_its_width_or_keeps_the_draft(
     pair: strategies.Pair, width: float, short: int
 ) -> None:
     p, q = pair
-    with mock.patch.object(_clip, "_SHORT", short):
+    with mock.patch.object(_ratio_order, "_SHORT", short):
         law = np.array([float(x) for x in _exact_law(p, q, cr.Band(width))])
     inside = q > 0
     p, q, law = p[inside], q[inside], law[inside]
@@ -166,7 +166,7 @@ def test_sums_of_wide_rows_are_those_of_all_tokens(width: int, record: Divergenc
     q[:100], p[50:150] = 0.0, 0.0
     q[200:300] = p[200:300]
     with np.errstate(all="ignore"):
-        rows = _clip._Sorted(p, q, numpy_namespace, record)
+        rows = _clip._Family(p, q, numpy_namespace, record)
         p, q = p / p.sum(), q / q.sum()
         ratio = np.where(q > 0, p / q, np.inf)
         cost = np.zeros(width) if record is None else record.perspective(p, q, np)
@@ -205,7 +205,7 @@ def test_rows_that_numpy_cannot_read_get_the_same_ends(kind: Kind, width: int) -
     for rule in (cr.Mentored(0.2), cr.Mentored(0.2, "reverse_kl"), cr.Band(0.5)):
         expected = cr.accept(p, q, token, rule=rule)
         with (
-            mock.patch.object(_clip, "_SHORT", 0),
+            mock.patch.object(_ratio_order, "_SHORT", 0),
             mock.patch.object(_clip, "_in_host_memory", return_value=False),
         ):
             found = cr.accept(kind.make(p), kind.make(q), kind.make(token), rule=rule)
@@ -220,9 +220,11 @@ _RATIOS = [0.0, 5e-324, 1e-310, 1.0, 1 + 2.0**-52, 1 + 2.0**-51, 1 + 2.0**-46, 1
 def test_packed_keys_sort_as_ratios_do(ratios: list[float]) -> None:
     known = np.fmin(ratios, 2e300)
     expected = np.argsort(known, stable=True)
-    np.testing.assert_array_equal(_clip._order(np.array(ratios), numpy_namespace), expected)
+    np.testing.assert_array_equal(
+        _ratio_order.order_of(np.array(ratios), numpy_namespace), expected
+    )
     rows = np.array([ratios, ratios[::-1]])
-    twice = _clip._order(rows.copy(), numpy_namespace)
+    twice = _ratio_order.order_of(rows.copy(), numpy_namespace)
     np.testing.assert_array_equal(twice[0], expected)
     np.testing.assert_array_equal(twice[1], np.argsort(known[::-1], stable=True))
 
