@@ -22,6 +22,11 @@ def blocks(page: str) -> list[str]:
     return [block for block in found if "from_pretrained" not in block]
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_no_figure_is_left_to_fill_in(page: str) -> None:
+    assert not re.findall(r"@[A-Z]+@|TODO", (ROOT / page).read_text())
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
 def test_blocks_run(
     page: str, pair: TinyPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
