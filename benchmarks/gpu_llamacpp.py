@@ -24,16 +24,18 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
-import made_pair
+import made_pair  # puts the folder of tiny_gguf and table_model on the path
 import numpy as np
 import tiny_gguf
 
 # Before llama_cpp: a CUDA build of torch brings CUDA's libraries into the process.
 import torch
+from decoding import tokens_per_second
 from table_model import chi_square, softmax
 
 import cactus_rules as cr
@@ -41,16 +43,25 @@ from cactus_rules.adapters.llamacpp import (
     LlamaModel,
     ModelOptions,
     SpeculativeLlama,
-    backends,
+    available_backends,
     library,
     load_backend,
 )
 
 PROMPT = [tiny_gguf.BOS, *b"Near the dunes"]
 NO_END = {tiny_gguf.BOS: -np.inf, tiny_gguf.EOS: -np.inf, tiny_gguf.TURN: -np.inf}
+TEXTS = (
+    "The old lighthouse keeper opened the door and",
+    "A cactus survives in the desert because",
+    "def moving_average(values, window):\n    ",
+    "Dear customer, thank you for your letter of last week.",
+    "In 1905 a young clerk at the patent office in Bern",
+)
+Prompt: TypeAlias = str | list[int]
 # Products in TF32 keep 10 bits: 2^-11 relative, on logits up to some 10, through two layers.
 LOGIT_TV = 0.02
-# Two chi-square tests: a right build fails with a probability of 0.002.
+# A right build fails one of the two chi-square tests with a probability of 0.002. That Mentored is
+# told from the target has a p-value of about 1e-9 at 400 seeds.
 LEVEL = 1e-3
 DECODINGS: dict[str, tuple[cr.Rule | None, str]] = {
     "plain decoding": (None, ""),
@@ -166,28 +177,28 @@ def check_laws(check: Checks, llama: SpeculativeLlama, seeds: int) -> None:
 
 
 def measure(
-    target: Path, draft: Path, load: dict[str, int], tokens: int, seeds: int
+    target: Path, draft: Path, load: dict[str, int], tokens: int, prompts: Sequence[Prompt]
 ) -> Iterator[str]:
-    """Rows of the table of decodings; all run in turns, prompt after prompt."""
+    """Rows of the table of decodings; all run in turns, prompt after prompt, to full length."""
     rates: dict[str, list[float]] = {name: [] for name in DECODINGS}
     metrics = {name: cr.Metrics() for name in DECODINGS}
     plain = SpeculativeLlama(target, None, **load)
     sampled = SpeculativeLlama(target, draft, adaptive=False, **load)
     greedy = SpeculativeLlama(target, draft, adaptive=False, draft_sampling="greedy", **load)
-    prompts = [list(np.random.default_rng(i).integers(0, 256, 48)) for i in range(seeds)]
+    vocabulary = plain.target.vocabulary
+    no_end = {i: -np.inf for i in range(vocabulary.n_tokens) if vocabulary.is_end(i)}
     for prompt in [prompts[0], *prompts]:  # the first round warms up
         for name, (rule, drawn) in DECODINGS.items():
             llama = {"": plain, "greedy": greedy, "sample": sampled}[drawn]
             generation = llama.generate(
-                prompt, rule=rule, max_tokens=tokens, seed=len(rates[name]),
+                prompt,
+                rule=rule,
+                max_tokens=tokens,
+                seed=len(rates[name]),
+                logit_bias=no_end,
                 observe=lambda _p, _q, result, into=metrics[name]: into.add(result),
-            )  # fmt: skip
-            next(generation, None)
-            first, start = len(generation.completion.token_ids), time.perf_counter()
-            for _ in generation:
-                pass
-            count = len(generation.completion.token_ids) - first
-            rates[name].append(count / (time.perf_counter() - start))
+            )
+            rates[name].append(tokens_per_second(generation))
     base = rates["plain decoding"][1:]
     for name, values in rates.items():
         m, kept = metrics[name], values[1:]
@@ -216,7 +227,8 @@ def main() -> None:
     load = {"n_gpu_layers": arguments.gpu_layers, "n_ctx": 512}
     started = time.perf_counter()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU seen by torch"
-    print(f"{gpu}; llama-cpp-python {library.llama_cpp.__version__} with {', '.join(backends())}; "
+    print(f"{gpu}; llama-cpp-python {library.llama_cpp.__version__}, "
+          f"backends {', '.join(available_backends())}; "
           f"{platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}; "
           f"layers on the GPU: {arguments.gpu_layers}\n")  # fmt: skip
     check = Checks()
@@ -241,8 +253,12 @@ def main() -> None:
             print(f"\n{target.name} with {draft.name}; K = 4, temperature 1\n")
         print("| decoding | tokens per target call | accepted / drafted | tokens/s | ratio |")
         print("|---|---|---|---|---|")
-        tokens, seeds = (32, 3) if arguments.small else (128, 5)
-        for row in measure(target, draft, load, tokens, seeds):
+        prompts: Sequence[Prompt] = TEXTS
+        if arguments.target is None:
+            prompts = [np.random.default_rng(i).integers(0, 256, 48).tolist() for i in range(5)]
+        if arguments.small:
+            prompts = prompts[:3]
+        for row in measure(target, draft, load, 32 if arguments.small else 128, prompts):
             print(row)
     print(f"\n{check.failed} checks failed; {time.perf_counter() - started:.0f} s")
     sys.exit(check.failed > 0)

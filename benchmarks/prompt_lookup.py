@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass, field
 
 import numpy as np
+from decoding import tokens_per_second
 
 import cactus_rules as cr
 from cactus_rules.adapters.llamacpp import SpeculativeLlama
@@ -132,22 +133,17 @@ def measure(path: str, seeds: int, threads: int | None) -> None:
 def speed(
     llama: SpeculativeLlama, prompt: str, seed: int, rule: cr.Rule | None, into: Run | None
 ) -> float:
-    """Tokens per second of one generation, the prompt's evaluation left out."""
-    generation = llama.generate(
-        prompt,
-        max_tokens=MAX_TOKENS,
-        seed=seed,
-        rule=rule,
-        observe=None if into is None else lambda p, q, result: into.add(result),
-        **SAMPLING,
+    """Tokens per second of one generation."""
+    return tokens_per_second(
+        llama.generate(
+            prompt,
+            max_tokens=MAX_TOKENS,
+            seed=seed,
+            rule=rule,
+            observe=None if into is None else lambda p, q, result: into.add(result),
+            **SAMPLING,
+        )
     )
-    next(generation, None)
-    first = len(generation.completion.token_ids)
-    start = time.perf_counter()
-    for _ in generation:
-        pass
-    count = len(generation.completion.token_ids) - first
-    return max(count, 1) / (time.perf_counter() - start)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ a GPU to a CPU build of llama.cpp.
 
 from ..generation import Completion, Generation
 from ..ngram import NgramDraft
-from .backends import backends, load_backend
+from .backends import available_backends, load_backend
 from .model import LlamaModel
 from .options import ModelOptions
 from .quantize import requantize
@@ -24,7 +24,7 @@ __all__ = [
     "ModelOptions",
     "NgramDraft",
     "SpeculativeLlama",
-    "backends",
+    "available_backends",
     "load_backend",
     "requantize",
 ]

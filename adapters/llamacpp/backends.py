@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,12 @@ from .library import llama_cpp, take_error
 _GUIDE = "docs/llamacpp.md, section 'On a GPU'"
 
 
-def backends() -> tuple[str, ...]:
+def available_backends() -> tuple[str, ...]:
     """Names of the backends that are present, for example ``("CUDA", "CPU")``."""
-    facts = llama_cpp.llama_print_system_info().decode()
-    return tuple(re.findall(r"(?:^|\| )(\w+) : ", facts))
+    count = _ggml("ggml_backend_reg_count", ctypes.c_size_t)()
+    entry = _ggml("ggml_backend_reg_get", ctypes.c_void_p, ctypes.c_size_t)
+    name = _ggml("ggml_backend_reg_name", ctypes.c_char_p, ctypes.c_void_p)
+    return tuple(name(entry(i)).decode() for i in range(count))
 
 
 def load_backend(path: str | os.PathLike[str]) -> None:
@@ -32,10 +33,12 @@ def load_backend(path: str | os.PathLike[str]) -> None:
         ModelFileError: there is no such file.
         EngineError: llama.cpp refused it; what it had goes on working.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise ModelFileError(f"path={path!r} must be the path of a ggml backend library")
     file = Path(path).expanduser()
     if not file.is_file():
         raise ModelFileError(f"path={str(path)!r} is not a file; give a ggml backend library")
-    load = _ggml_backend_load()
+    load = _ggml("ggml_backend_load", ctypes.c_void_p, ctypes.c_char_p)
     take_error()
     if not load(os.fsencode(file.resolve())):
         raise EngineError(
@@ -50,7 +53,7 @@ def check_gpu_layers(n_gpu_layers: int) -> None:
     """Raise `UnsupportedError` where layers are asked to lie on a GPU and there is none."""
     if n_gpu_layers == 0 or llama_cpp.llama_supports_gpu_offload():
         return
-    present = [name for name in backends() if name != "CPU"]
+    present = [name for name in available_backends() if name != "CPU"]
     if present:
         why = (
             f"the {' and '.join(present)} backend of llama.cpp found no GPU on this machine "
@@ -64,14 +67,14 @@ def check_gpu_layers(n_gpu_layers: int) -> None:
     raise UnsupportedError(f"n_gpu_layers={n_gpu_layers}: {why}, or use n_gpu_layers=0")
 
 
-def _ggml_backend_load() -> Any:
-    """The C function, in the library that llama.cpp itself uses."""
+def _ggml(name: str, result: Any, *arguments: Any) -> Any:
+    """A C function of the ggml library that llama.cpp itself uses."""
     try:
-        load = importlib.import_module(f"{llama_cpp.__name__}._ggml").libggml.ggml_backend_load
+        function = getattr(importlib.import_module(f"{llama_cpp.__name__}._ggml").libggml, name)
     except (ImportError, AttributeError) as error:
         raise EngineError(
-            f"llama-cpp-python {llama_cpp.__version__} offers no way to load a backend ({error}); "
-            "install a build that has it"
+            f"llama-cpp-python {llama_cpp.__version__} gives no access to {name} ({error}); "
+            "install a build that does"
         ) from error
-    load.argtypes, load.restype = [ctypes.c_char_p], ctypes.c_void_p
-    return load
+    function.restype, function.argtypes = result, list(arguments)
+    return function
