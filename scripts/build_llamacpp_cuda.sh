@@ -14,9 +14,13 @@ Builds, for one GPU architecture and without needing a GPU,
   --out    folder of everything that is made (2 GB while building)
   --jobs   parallel compilations (default: the cores); 20 minutes on two cores
 
-Needs a C++ compiler, Python with pip and venv, unzip, and CUDA's nvcc (on PATH, or in $CUDA_HOME/bin). A
-toolkit without cuBLAS and the driver's stub, as on a machine without a GPU, is completed from PyPI
-in a folder of its own; set CUBLAS=nvidia-cublas==VERSION for another CUDA than 13.0.
+Needs x86-64 Linux, a C++ compiler, Python with pip and venv, unzip, and CUDA's nvcc (on PATH, or in
+$CUDA_HOME/bin). A toolkit without cuBLAS and the driver's stub in its folder is completed from PyPI
+in a folder of its own. Environment:
+
+  CUBLAS=nvidia-cublas==VERSION            cuBLAS for another CUDA than 13.0
+  LLAMA_CPP_PYTHON=llama-cpp-python==V     version to build (default 0.3.36); a plug-in fits it alone
+  PYTHON=python3                           the interpreter that builds
 END
 }
 set -euo pipefail
@@ -42,6 +46,8 @@ while (($#)); do
     shift 2
 done
 
+[[ $(uname -sm) == 'Linux x86_64' ]] || fail "this script knows Linux on x86-64 alone, not $(uname -sm)"
+[[ $out != *' '* ]] || fail "--out $out has a space, which CMake's arguments do not take; name another folder"
 nvcc=${CUDA_HOME:+$CUDA_HOME/bin/}nvcc
 for tool in "$nvcc" c++ "$PYTHON" unzip; do
     command -v "$tool" >/dev/null || fail "$tool is not installed; it is needed for the build"
@@ -63,8 +69,9 @@ echo >"$out/empty.cu"
 root=$(dirname "$("$nvcc" --dryrun -c "$out/empty.cu" 2>&1 | sed -n 's/^#\$ _HERE_=//p')")
 release=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 toolkit=$root
-libraries=$(find -L "$root" -name libcublas.so -printf '%h\n' -quit)
-stub=$(find -L "$root" -path '*stubs/libcuda.so' -quit -print)
+# find fails where links loop; what it found counts.
+libraries=$(find -L "$root" -name libcublas.so -print -quit || true)
+stub=$(find -L "$root" -path '*stubs/libcuda.so' -print -quit || true)
 
 # Compiler and headers of the toolkit, cuBLAS of PyPI, and an empty driver library to link against.
 complete_toolkit() {
