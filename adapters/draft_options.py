@@ -15,7 +15,9 @@ MAX_SIZE_DIFFERENCE = 128
 """Sizes of one tokeniser's vocabulary differ by padding only; llama.cpp's own limit."""
 
 
-def check_draft_options(rule: object, num_draft_tokens: object, draft_sampling: object) -> None:
+def check_draft_options(
+    rule: object, num_draft_tokens: object, draft_sampling: object, adaptive: object
+) -> None:
     """ValueError for an option outside its range."""
     check_rule(rule)
     if (
@@ -29,3 +31,5 @@ def check_draft_options(rule: object, num_draft_tokens: object, draft_sampling: 
         )
     if draft_sampling not in ("sample", "greedy"):
         raise ValueError(f"draft_sampling={draft_sampling!r} must be 'sample' or 'greedy'")
+    if not isinstance(adaptive, bool):
+        raise ValueError(f"adaptive={adaptive!r} must be True or False")

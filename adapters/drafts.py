@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import cactus_rules as cr
 
-from .sampling import Distribution, Sampling
+from .sampling import Distribution, Sampling, usable
 
 Ids = TypeVar("Ids")
 Law = TypeVar("Law")
@@ -111,6 +111,8 @@ class ModelDraft:
         for k in range(count):
             row = fit(self.model.step(behind)[-1:], self.n_vocab)
             row = self.sampling.adjust(row, text)
+            if not usable(row, greedy=self.sampling.greedy)[0]:
+                break  # No law to draw from; whether the target has one here is seen there.
             if self.argmax or self.sampling.greedy:
                 token = int(row.argmax())
             else:
@@ -131,10 +133,20 @@ class ModelDraft:
 class DraftLength:
     """How many tokens to draft next, from the acceptance seen in this request.
 
-    Token k is worth drafting while the chance that all tokens before it are accepted is at least
-    `useful`. Older rounds count less by `decay` each. The length depends on earlier rounds only,
-    so that every tested position keeps the rule's law; where a lossy rule's bonus tokens fall,
-    which follow the target itself, moves with it.
+    A drafted token counts only if all drafted tokens before it are accepted. Another one is drafted
+    while the estimated chance of that is at least `useful`. The estimate is the share of tested
+    tokens that were accepted; a round weighs `decay` times as much as the round after it.
+
+    The length is chosen before the draft is drawn, from earlier rounds alone. Every tested token
+    therefore keeps the law that the rule gives it. With a lossy rule the length still matters for
+    the text: the token after a draft that was accepted whole follows the target itself, and the
+    length says where such tokens fall.
+
+    Attributes:
+        maximum: most tokens to draft, at least 1.
+        adaptive: False drafts `maximum` tokens each time.
+        useful: least chance at which a token is drafted.
+        decay: weight of a round in relation to the next one.
     """
 
     maximum: int
@@ -150,7 +162,7 @@ class DraftLength:
         if not self.adaptive or rate >= 1:
             return self.maximum
         if rate <= self.useful:
-            return min(1, self.maximum)
+            return 1
         return min(self.maximum, 1 + int(math.log(self.useful) / math.log(rate)))
 
     def update(self, num_accepted: int, num_draft_tokens: int) -> None:

@@ -1,6 +1,11 @@
 """The errors that adapters raise: each message names the argument, its value and the remedy."""
 
 
+def install_hint(extra: str) -> str:
+    """How to install the engine of an adapter; the package is not on PyPI."""
+    return f"install it with: pip install '.[{extra}]' in the project's folder"
+
+
 class AdapterError(Exception):
     """Base class of every error that an adapter raises on purpose."""
 

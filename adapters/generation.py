@@ -8,6 +8,7 @@ from typing import Protocol
 
 import cactus_rules as cr
 
+from .errors import EngineError
 from .speculation import FinishReason, Round
 from .text import TextStream
 
@@ -32,7 +33,8 @@ class Completion:
         logprobs: log-probability of each token under the target's distribution after the sampling
             options.
         finish_reason: "stop" at an end token or stop string, "length" at max_tokens or the end of
-            the context, None while the generation runs or if it was broken off.
+            the context, "error" where the engine failed, None while the generation runs or if it
+            was broken off.
         metrics: counts of the drafts and their acceptance.
         seed: the seed that repeats this generation.
         num_prompt_tokens: length of the prompt.
@@ -79,7 +81,13 @@ class Generation(Iterator[str]):
     def __next__(self) -> str:
         """Return the next piece of text, never an empty one."""
         while self._finish_reason is None:
-            if piece := self._take(next(self._rounds)):
+            try:
+                committed = next(self._rounds)
+            except EngineError:
+                self._finish_reason = "error"
+                self._pieces.append(self._stream.finish())
+                raise
+            if piece := self._take(committed):
                 self._pieces.append(piece)
                 return piece
         raise StopIteration

@@ -14,6 +14,7 @@ from cactus_rules.rules.base import check_rule
 from .errors import ContextOverflowError, UnsupportedError
 from .sampling import Sampling, SamplingOptions
 from .speculation import Observer
+from .values import check_callable, check_integer, check_seed, check_stop
 
 
 class RequestOptions(SamplingOptions, total=False):
@@ -70,17 +71,18 @@ def read_request(
             f"grammar={grammar!r}: grammars are not supported yet; leave it out, or mask logits "
             "with logits_processor"
         )
-    if max_tokens is not None and max_tokens < 1:
-        raise ValueError(f"max_tokens={max_tokens} must be >= 1, or None for no limit")
+    if max_tokens is not None:
+        max_tokens = check_integer("max_tokens", max_tokens, 1, remedy=", or None for no limit")
+    check_callable("observe", observe)
     _check_prompt(prompt, n_vocab, n_ctx)
     sampling = Sampling(**sampling_options)
     sampling.check_vocabulary(n_vocab)
     return Request(
         sampling=sampling,
         rule=default_rule if rule is None else check_rule(rule),
-        seed=_prompt_seed(default_seed, prompt) if seed is None else seed,
+        seed=_prompt_seed(default_seed, prompt) if seed is None else check_seed(seed),
         max_tokens=max_tokens,
-        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        stop=check_stop(stop),
         observe=observe,
     )
 

@@ -8,6 +8,7 @@ that tokens are really drawn from, which is what an acceptance rule must be give
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
@@ -17,6 +18,18 @@ from numpy.typing import NDArray
 
 import cactus_rules as cr
 from cactus_rules.warp import check_options
+
+from .values import check_callable, check_integer, check_number, is_integer
+
+_NUMBERS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+)
 
 LogitsProcessor = Callable[[NDArray[np.int64], NDArray[np.float32]], Any]
 Distribution = NDArray[np.floating[Any]] | cr.Sparse
@@ -70,16 +83,26 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Check the values."""
+        for name in _NUMBERS:
+            check_number(name, getattr(self, name))
+        check_integer("penalty_last_n", self.penalty_last_n, -1, remedy=" (-1 looks at all tokens)")
+        check_callable("logits_processor", self.logits_processor)
+        if not isinstance(self.logit_bias, Mapping):
+            raise ValueError(
+                f"logit_bias={reprlib.repr(self.logit_bias)} must map token ids to numbers, for "
+                "example {13: -5.0}"
+            )
         check_options(self.temperature, self.top_k, self.top_p, self.min_p)
         penalty = self.repetition_penalty
         _require("repetition_penalty", penalty, 0 < penalty < math.inf, "finite, > 0 (1 is off)")
         for name in ("frequency_penalty", "presence_penalty"):
             value = getattr(self, name)
             _require(name, value, math.isfinite(value), "finite (0 is off)")
-        last_n = self.penalty_last_n
-        _require("penalty_last_n", last_n, last_n >= -1, ">= -1 (-1 looks at all tokens)")
         for token, bias in self.logit_bias.items():
-            name = f"logit_bias[{token}]"
+            name = f"logit_bias[{token!r}]"
+            check_number(name, bias)
+            if not is_integer(token):
+                raise ValueError(f"{name}={bias!r}: {token!r} must be a token id (int)")
             _require(name, bias, bias < math.inf and token >= 0, "finite or -inf, for an id >= 0")
 
     @property
@@ -147,6 +170,13 @@ class Sampling:
         seen, scale = row[ids], self.repetition_penalty
         seen = np.where(seen > 0, seen / scale, seen * scale)
         row[ids] = seen - counts * self.frequency_penalty - self.presence_penalty
+
+
+def usable(rows: NDArray[np.floating[Any]], *, greedy: bool) -> NDArray[np.bool_]:
+    """Which rows of logits `(n, V)` make a law: no NaN, one finite entry; +inf only if `greedy`."""
+    peak = rows.max(axis=-1)
+    unusable = np.isnan(peak) | (peak == -np.inf)
+    return ~(unusable if greedy else unusable | (peak == np.inf))
 
 
 def _require(name: str, value: object, holds: bool, requirement: str) -> None:

@@ -12,12 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 import cactus_rules as cr
 
 from .drafts import Draft, DraftLength, ListProposal, Model, NoDraft
-from .sampling import Distribution, Sampling
+from .errors import EngineError
+from .sampling import Distribution, Sampling, usable
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "error"]
 Observer = Callable[[Distribution | None, Distribution, cr.Verification], object]
 """Called after every target call: the draft's laws (None: one-hot), the target's, the result."""
 
@@ -60,7 +64,11 @@ class Speculation:
     def run(
         self, prompt: Sequence[int], max_tokens: int | None, is_end: Callable[[int], bool]
     ) -> Iterator[Round]:
-        """Continue `prompt` by at most `max_tokens` tokens, to a token that `is_end`, or n_ctx."""
+        """Continue `prompt` by at most `max_tokens` tokens, to a token that `is_end`, or n_ctx.
+
+        Raises:
+            EngineError: a row of the target is no law; all tokens before it have been yielded.
+        """
         tokens = list(prompt)
         if missing := tokens[self.target.length : -1]:
             self.target.prefill(missing)
@@ -72,12 +80,13 @@ class Speculation:
             count = min(length.next(), end - len(tokens) - 1)
             draft: Draft = self.draft if count > 0 else NoDraft()
             proposal = draft.propose(tokens, count, step)
-            ids, logprobs, accepted = self._verify(tokens, proposal, step)
+            ids, logprobs, accepted, broken = self._verify(tokens, proposal, step)
             if len(proposal.token_ids):
                 length.update(accepted, len(proposal.token_ids))
             ended = next((i for i, token in enumerate(ids) if is_end(token)), None)
             if ended is not None:
                 ids, logprobs = ids[: ended + 1], logprobs[: ended + 1]
+                broken = None
             tokens += ids
             self.target.rollback(len(tokens) - 1)
             self.draft.rollback(len(tokens) - 1)
@@ -86,14 +95,21 @@ class Speculation:
                 reason = "stop"
             elif len(tokens) >= end:
                 reason = "length"
-            yield Round(ids, logprobs, reason)
+            if ids:
+                yield Round(ids, logprobs, reason)
+            if broken is not None:
+                raise EngineError(broken)
             if reason is not None:
                 return
 
     def _verify(
         self, tokens: list[int], proposal: ListProposal, step: int
-    ) -> tuple[list[int], list[float], int]:
-        """Evaluate and verify a proposal: the tokens to commit, their logprobs, number accepted."""
+    ) -> tuple[list[int], list[float], int, str | None]:
+        """Evaluate and verify a proposal.
+
+        Returns the tokens to commit, their log-probabilities, the number of accepted ones, and what
+        is wrong with the target's row after the tokens, if it is no law.
+        """
         drafted = proposal.token_ids.tolist()
         rows = self.target.step([tokens[-1], *drafted])
         rows = self.sampling.adjust(rows, tokens + drafted)
@@ -111,5 +127,26 @@ class Speculation:
         if self.observe is not None:
             self.observe(proposal.probs, target, result)
         accepted = int(result.num_accepted)
-        emitted = slice(0, accepted + 1)
-        return result.token_ids[emitted].tolist(), result.logprobs[emitted].tolist(), accepted
+        emitted, broken = slice(0, accepted + 1), None
+        # A filter may hide a bad row from the verifier, so the logits are looked at too.
+        bad = (np.asarray(result.status) & int(cr.Status.TARGET_REPAIRED)) > 0
+        bad = (bad | ~usable(rows, greedy=self.sampling.greedy))[emitted]
+        if bad.any():
+            at = int(bad.argmax())
+            emitted, broken = slice(0, at), _complaint(rows[at], len(tokens) + at)
+        ids, logprobs = result.token_ids[emitted].tolist(), result.logprobs[emitted].tolist()
+        return ids, logprobs, accepted, broken
+
+
+def _complaint(row: NDArray[np.float32], position: int) -> str:
+    if np.isnan(row).any():
+        what = "holds NaN"
+    elif not np.isfinite(row).any():
+        what = "has no finite entry, so that every token is excluded"
+    else:
+        what = "makes no law"
+    return (
+        f"target: its row of logits for position {position} of the text (prompt included) {what}; "
+        "look at logits_processor and logit_bias, and without them at the model itself. What was "
+        "generated before is in the `completion` of the Generation that generate() returns"
+    )

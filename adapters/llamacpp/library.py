@@ -13,7 +13,7 @@ import re
 from collections import deque
 from typing import Any
 
-from ..errors import MissingEngineError
+from ..errors import MissingEngineError, install_hint
 
 FUNCTIONS = (
     "llama_backend_init",
@@ -44,8 +44,8 @@ FUNCTIONS = (
     "llama_model_n_swa",
     "llama_model_quantize",
     "llama_model_quantize_default_params",
+    "llama_n_batch",
     "llama_n_ctx",
-    "llama_print_system_info",
     "llama_state_seq_get_data_ext",
     "llama_state_seq_get_size_ext",
     "llama_state_seq_set_data_ext",
@@ -80,8 +80,7 @@ FIELDS = {
     "llama_batch": {"logits", "n_seq_id", "n_tokens", "pos", "seq_id", "token"},
 }
 INSTALL_HINT = (
-    'install it with: pip install "cactus-rules[llamacpp]" '
-    "(it is compiled from source, which takes some minutes)"
+    f"{install_hint('llamacpp')} (it is compiled from source, which takes some minutes)"
 )
 CUDA_HINT = (
     "this CUDA build needs CUDA's libraries: import a CUDA build of torch first, or name their "

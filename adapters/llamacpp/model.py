@@ -8,6 +8,7 @@ its books with llama.cpp's memory, so the object stays usable.
 from __future__ import annotations
 
 import ctypes
+import logging
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,6 +20,9 @@ from ..errors import ContextOverflowError, EngineError
 from .library import llama_cpp, take_error
 from .options import ModelOptions
 from .weights import Weights
+
+logger = logging.getLogger("cactus_rules.llamacpp.model")
+"""The adapter's own warnings; llama.cpp's go to the logger above it."""
 
 _PARTIAL_STATE = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: leave out what can be cut by position
 _DECODE_FAILURES = {
@@ -52,21 +56,30 @@ class LlamaModel:
         self.vocabulary = weights.vocabulary
         self._argument = argument
         take_error()
-        self._context = llama_cpp.llama_init_from_model(
-            weights.handle, options.context_params(weights.n_ctx_train)
-        )
+        params = options.context_params(weights.n_ctx_train)
+        if params.n_ctx > weights.n_ctx_train:
+            logger.warning(
+                "%s: n_ctx=%d exceeds the context of %d tokens that the model was trained for; "
+                "what it writes beyond that may be poor",
+                argument,
+                params.n_ctx,
+                weights.n_ctx_train,
+            )
+        self._context = llama_cpp.llama_init_from_model(weights.handle, params)
         if not self._context:
             raise EngineError(
-                f"{argument}: llama.cpp made no context with {options} ({take_error()}); a smaller "
-                "n_ctx needs less memory, a quantised type_v needs flash_attn=True"
+                f"{argument}: llama.cpp made no context of n_ctx={params.n_ctx} tokens "
+                f"({take_error() or 'no reason given'}); a smaller n_ctx needs less memory, a "
+                "quantised type_v needs flash_attn=True"
             )
         self._memory = llama_cpp.llama_get_memory(self._context)
-        self._batch = llama_cpp.llama_batch_init(options.n_batch, 0, 1)
+        # llama.cpp takes no batch beyond the context that was asked for, before it is rounded up.
+        self._n_batch: int = min(options.n_batch, llama_cpp.llama_n_batch(self._context))
+        self._batch = llama_cpp.llama_batch_init(self._n_batch, 0, 1)
         self._finalizer = weakref.finalize(self, _free, self._context, self._batch)
-        for i in range(options.n_batch):
+        for i in range(self._n_batch):
             self._batch.n_seq_id[i] = 1
             self._batch.seq_id[i][0] = 0
-        self._n_batch = options.n_batch
         self._n_ctx: int = llama_cpp.llama_n_ctx(self._context)
         self._tokens: list[int] = []
         self._settled = True

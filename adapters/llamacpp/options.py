@@ -6,7 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from ..values import MAX_INT32, check_integer
 from .library import llama_cpp
+
+MAX_THREADS = 512
+"""ggml's own limit (GGML_MAX_N_THREADS); beyond it the process dies."""
 
 
 class LoadOptions(TypedDict, total=False):
@@ -30,7 +34,7 @@ class ModelOptions:
         n_ctx: context length in tokens; None for the training context, at most 4096. llama.cpp
             rounds it up to a multiple of 256.
         n_batch: most tokens in one call of llama.cpp; longer input is fed in pieces.
-        n_threads: CPU threads; None for the cores that this process may use.
+        n_threads: CPU threads, at most 512; None for the cores that this process may use.
         n_gpu_layers: layers kept on the GPU; -1 for all. Loading fails where the build or the
             machine has no GPU.
         type_k: storage type of the key cache, for example "f16", "f32" or "q8_0".
@@ -51,16 +55,18 @@ class ModelOptions:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for name in ("n_ctx", "n_batch", "n_threads"):
+        for name, high in (("n_ctx", MAX_INT32), ("n_batch", MAX_INT32), ("n_threads", MAX_THREADS)):
             value = getattr(self, name)
-            if value is None and name != "n_batch":
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name}={value!r} must be an integer >= 1")
-        if not isinstance(self.n_gpu_layers, int) or self.n_gpu_layers < -1:
+            if value is not None or name == "n_batch":
+                check_integer(name, value, 1, high)
+        check_integer("n_gpu_layers", self.n_gpu_layers, -1, remedy=" (-1 means all layers)")
+        if self.flash_attn is not None and not isinstance(self.flash_attn, bool):
             raise ValueError(
-                f"n_gpu_layers={self.n_gpu_layers!r} must be an integer >= -1 (-1 means all layers)"
+                f"flash_attn={self.flash_attn!r} must be True, False, or None to let llama.cpp "
+                "choose"
             )
+        if not isinstance(self.swa_full, bool):
+            raise ValueError(f"swa_full={self.swa_full!r} must be True or False")
         cache_type("type_k", self.type_k)
         cache_type("type_v", self.type_v)
 
@@ -78,7 +84,7 @@ class ModelOptions:
         params.n_batch = self.n_batch
         params.n_ubatch = min(self.n_batch, 512)
         params.n_seq_max = 1
-        params.n_threads = params.n_threads_batch = self.n_threads or _usable_cores()
+        params.n_threads = params.n_threads_batch = self.n_threads or min(_usable_cores(), MAX_THREADS)
         params.type_k = cache_type("type_k", self.type_k)
         params.type_v = cache_type("type_v", self.type_v)
         params.flash_attn_type = -1 if self.flash_attn is None else int(self.flash_attn)

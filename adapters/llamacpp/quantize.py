@@ -79,11 +79,15 @@ def _quantize(source: Path, made: Path, kind: int, name: str, n_threads: int | N
 
 
 def _fingerprint(source: Path) -> str:
-    """Digest of the file's size, time and ends, and of the version that quantises it."""
-    facts = source.stat()
-    digest = hashlib.sha256(f"{facts.st_size} {facts.st_mtime_ns} {llama_cpp.__version__}".encode())
+    """Digest of the file's size, of its start, middle and end, and of the quantising version.
+
+    The file's time is left out: the same model, installed again, has the same draft.
+    """
+    size = source.stat().st_size
+    digest = hashlib.sha256(f"{size} {llama_cpp.__version__}".encode())
+    last = max(0, size - _SAMPLE_BYTES)
     with source.open("rb") as file:
-        digest.update(file.read(_SAMPLE_BYTES))
-        file.seek(max(0, facts.st_size - _SAMPLE_BYTES))
-        digest.update(file.read(_SAMPLE_BYTES))
+        for start in (0, last // 2, last):
+            file.seek(start)
+            digest.update(file.read(_SAMPLE_BYTES))
     return digest.hexdigest()[:16]

@@ -17,6 +17,7 @@ from ..generation import Completion, Generation
 from ..ngram import NgramDraft
 from ..request import Request, RequestOptions, read_request
 from ..speculation import Round, Speculation
+from ..values import check_seed, check_token_ids
 from .chat import Messages, chat_prompt
 from .model import LlamaModel, common_prefix
 from .options import LoadOptions, ModelOptions
@@ -75,11 +76,11 @@ class SpeculativeLlama:
                 f"draft_tree={draft_tree!r}: tree drafts are not supported yet; leave it out"
             )
         self.rule: cr.Rule = cr.Lossless() if rule is None else rule
-        check_draft_options(self.rule, num_draft_tokens, draft_sampling)
+        check_draft_options(self.rule, num_draft_tokens, draft_sampling, adaptive)
         self.num_draft_tokens = num_draft_tokens
         self.adaptive = adaptive
         self.draft_sampling: DraftSampling = draft_sampling
-        self.seed = seed
+        self.seed = None if seed is None else check_seed(seed)
         options = ModelOptions(**load)
         self.target = LlamaModel(target, options)
         self.draft: LlamaModel | NgramDraft | None = None
@@ -159,7 +160,7 @@ class SpeculativeLlama:
     def _encode(self, prompt: str | Sequence[int]) -> list[int]:
         if isinstance(prompt, str):
             return self.target.vocabulary.tokenize(prompt)
-        return [int(token) for token in prompt]
+        return check_token_ids(prompt)
 
     def _start(self, prompt: list[int], reuse: bool, options: RequestOptions) -> Generation:
         request = read_request(

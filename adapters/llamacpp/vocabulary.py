@@ -50,6 +50,8 @@ class Vocabulary:
 
     def piece(self, token: int) -> bytes:
         """UTF-8 bytes that `token` adds to the text, possibly a part of a character."""
+        if not 0 <= token < self.n_tokens:  # llama.cpp would end the process.
+            raise ValueError(f"token={token} is no token id; they lie in 0..{self.n_tokens - 1}")
         buffer = ctypes.create_string_buffer(64)
         size = self._piece(token, buffer)
         if size < 0:

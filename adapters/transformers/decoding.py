@@ -16,6 +16,7 @@ from ..draft_options import NUM_DRAFT_TOKENS, DraftSampling, check_draft_options
 from ..drafts import DraftLength
 from ..errors import EngineError
 from ..ngram import NgramDraft
+from ..values import check_callable, check_seed
 from .cached_model import CachedModel
 from .checks import (
     check_cached_text,
@@ -92,7 +93,10 @@ class Speculative:
                 f"draft_model={self.draft_model!r} must be a transformers model that is loaded, "
                 "'ngram' or an NgramDraft"
             )
-        check_draft_options(self.rule, self.num_draft_tokens, self.draft_sampling)
+        check_draft_options(self.rule, self.num_draft_tokens, self.draft_sampling, self.adaptive)
+        check_callable("observe", self.observe)
+        if self.seed is not None:
+            check_seed(self.seed)
 
     def __call__(
         self,
@@ -112,7 +116,7 @@ class Speculative:
             model, model_kwargs, argument="model", chunk_size=config.prefill_chunk_size
         )
         check_cached_text(input_ids, target.length, model_kwargs)
-        seed = self.seed if seed is None else seed
+        seed = self.seed if seed is None else check_seed(seed)
         if seed is None:
             seed = int(torch.randint(2**63 - 1, (), device="cpu")) if config.do_sample else 0
         laws = Laws(logits_processor, greedy=not config.do_sample)
@@ -177,6 +181,7 @@ class Speculative:
             scores = laws.scores(candidate, logits)
             result = self._verify(proposal.probs, laws.law(scores), drafted, seed, step)
             accepted = int(result.num_accepted)
+            _check_laws(result.status, scores, text.length, accepted + 1, greedy=laws.greedy)
             if len(drafted):
                 length.update(accepted, len(drafted))
             token_ids, logprobs = result.token_ids.tolist(), result.logprobs.tolist()
@@ -205,12 +210,23 @@ class Speculative:
         self.metrics.add(result)
         if self.observe is not None:
             self.observe(p, q, result)
-        if bool((result.status & int(cr.Status.TARGET_REPAIRED)).any()):
-            raise EngineError(
-                "the model's scores are no law: they hold NaN, or every token is excluded; look at "
-                "the model's dtype and at the logits processors"
-            )
         return result
+
+
+def _check_laws(status: Any, scores: Tensor, start: int, count: int, *, greedy: bool) -> None:
+    """EngineError where one of the first `count` rows, from position `start` on, is no law."""
+    peak = scores[:count].amax(dim=-1)
+    bad = torch.isnan(peak) | (peak == -torch.inf)
+    if not greedy:  # The verifier sees one-hot rows there, whatever the scores are.
+        repaired = torch.as_tensor(status)[:count] & int(cr.Status.TARGET_REPAIRED)
+        bad |= repaired.to(bad.device) > 0
+    if bool(bad.any()):
+        position = start + int(bad.nonzero()[0])
+        raise EngineError(
+            f"the model's scores for position {position} of the text (prompt included) are no law: "
+            "they hold NaN, or every token is excluded; look at the model's dtype and at the "
+            "logits processors"
+        )
 
 
 speculative = Speculative

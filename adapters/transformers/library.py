@@ -6,7 +6,7 @@ import importlib
 import inspect
 from typing import Any
 
-from ..errors import MissingEngineError
+from ..errors import MissingEngineError, install_hint
 
 NAMES = (
     "DynamicCache",
@@ -31,7 +31,7 @@ PARAMETERS = {
 }
 MINIMUM = (5, 18)
 """Before it, recording layers with a sliding window returned more states than the mask covers."""
-INSTALL_HINT = 'install it with: pip install "cactus-rules[transformers]"'
+INSTALL_HINT = install_hint("transformers")
 
 
 def missing(library: Any) -> list[str]:

@@ -33,6 +33,7 @@ def test_adapters_draft_equally_many_tokens(engine: str, adapter: str, name: str
         ({"num_draft_tokens": 0}, "num_draft_tokens=0 must be an integer >= 1; for plain decoding"),
         ({"num_draft_tokens": 2.0}, r"num_draft_tokens=2\.0 must be an integer >= 1"),
         ({"num_draft_tokens": True}, "num_draft_tokens=True must be an integer >= 1"),
+        ({"adaptive": "no"}, "adaptive='no' must be True or False"),
         ({"draft_sampling": "beam"}, "draft_sampling='beam' must be 'sample' or 'greedy'"),
     ],
     ids=str,
@@ -42,6 +43,7 @@ def test_options_are_checked_in_one_place(options: dict[str, Any], text: str) ->
         "rule": cr.Lossless(),
         "num_draft_tokens": 1,
         "draft_sampling": "greedy",
+        "adaptive": False,
     }
     check_draft_options(**good)
     with pytest.raises(ValueError, match=text):

@@ -69,6 +69,8 @@ def test_a_backend_that_is_none(pair: TinyPair, tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="is not a file; give a ggml backend library"):
         load_backend(tmp_path / "libggml-cuda.so")
     (tmp_path / "libggml-cuda.so").write_bytes(b"not a library")
+    with pytest.raises(ModelFileError, match="path=None must be the path of a ggml backend"):
+        load_backend(None)  # type: ignore[arg-type]
     before = available_backends()
     with pytest.raises(EngineError, match=r"was not loaded as a backend \(.*libggml-cuda\.so"):
         load_backend(tmp_path / "libggml-cuda.so")

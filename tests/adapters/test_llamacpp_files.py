@@ -20,7 +20,12 @@ from cactus_rules.adapters.errors import (  # noqa: E402
     ModelFileError,
     VocabularyMismatchError,
 )
-from cactus_rules.adapters.llamacpp import LlamaModel, ModelOptions, requantize  # noqa: E402
+from cactus_rules.adapters.llamacpp import (  # noqa: E402
+    LlamaModel,
+    ModelOptions,
+    quantize,
+    requantize,
+)
 from cactus_rules.adapters.llamacpp.library import FIELDS, FUNCTIONS, load_library  # noqa: E402
 from cactus_rules.adapters.llamacpp.quantize import CACHE_VARIABLE  # noqa: E402
 from cactus_rules.adapters.llamacpp.vocabulary import check_compatible  # noqa: E402
@@ -91,6 +96,11 @@ def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
         ("n_batch", None, "n_batch=None must be"),
         ("n_threads", 1.5, r"n_threads=1\.5 must be"),
         ("n_gpu_layers", -2, "n_gpu_layers=-2 must be an integer >= -1"),
+        ("n_ctx", 2**32 + 1, "n_ctx=4294967297 must be an integer from 1 to 2147483647"),
+        ("n_batch", 2**40, "n_batch=1099511627776 must be an integer from 1 to"),
+        ("n_threads", 2000, "n_threads=2000 must be an integer from 1 to 512"),
+        ("flash_attn", "yes", "flash_attn='yes' must be True, False, or None to let"),
+        ("swa_full", 1, "swa_full=1 must be True or False"),
         ("type_k", "q99", r"type_k='q99' is not a ggml type; use 'f16'"),
     ],
 )
@@ -108,6 +118,26 @@ def test_a_text_survives_the_vocabulary(model: LlamaModel) -> None:
     assert model.vocabulary.is_end(tiny_gguf.EOS)
     assert model.vocabulary.is_end(tiny_gguf.TURN)
     assert not model.vocabulary.is_end(ord("a"))
+
+
+@pytest.mark.parametrize("token", [-1, tiny_gguf.VOCAB])
+def test_no_token_no_text(model: LlamaModel, token: int) -> None:
+    """llama.cpp ends the process on such an id."""
+    with pytest.raises(ValueError, match=rf"token={token} is no token id; they lie in 0\.\.258"):
+        model.vocabulary.piece(token)
+
+
+def test_a_context_beyond_the_training_length_is_warned_of(
+    pair: TinyPair, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = "cactus_rules.llamacpp.model"
+    with caplog.at_level("WARNING", logger=logger):
+        LlamaModel(pair.target, ModelOptions(n_ctx=2048, n_threads=1)).close()
+        assert not [record for record in caplog.records if record.name == logger]
+        LlamaModel(pair.target, ModelOptions(n_ctx=2049, n_threads=1)).close()
+    said = [record.getMessage() for record in caplog.records if record.name == logger]
+    assert len(said) == 1
+    assert "target: n_ctx=2049 exceeds the context of 2048 tokens that the model" in said[0]
 
 
 def test_the_same_vocabulary_is_compatible(pair: TinyPair, model: LlamaModel) -> None:
@@ -158,8 +188,20 @@ def test_a_changed_file_is_quantised_anew(pair: TinyPair, tmp_path: Path) -> Non
     copy = tmp_path / "copy.gguf"
     copy.write_bytes(pair.target.read_bytes())
     first = requantize(copy, "F16", cache_dir=tmp_path / "cache")
+    os.utime(copy, (1, 1))
+    assert requantize(copy, "F16", cache_dir=tmp_path / "cache") == first, "its time counted"
     copy.write_bytes(pair.draft.read_bytes())
     assert requantize(copy, "F16", cache_dir=tmp_path / "cache") != first
+
+
+def test_a_file_that_differs_in_its_middle_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantize, "_SAMPLE_BYTES", 4)
+    for name, content in (("one", b"head....midd....tail"), ("two", b"head....MIDD....tail")):
+        (tmp_path / name).write_bytes(content)
+    digests = {quantize._fingerprint(tmp_path / name) for name in ("one", "two")}
+    assert len(digests) == 2
 
 
 def test_the_cache_folder_comes_from_the_environment(
@@ -207,7 +249,7 @@ def test_an_unwritable_cache_is_explained(pair: TinyPair, tmp_path: Path) -> Non
 
 
 def test_a_missing_engine_is_explained() -> None:
-    with pytest.raises(MissingEngineError, match=r"pip install \"cactus-rules\[llamacpp\]\""):
+    with pytest.raises(MissingEngineError, match=r"pip install '\.\[llamacpp\]' in the project"):
         load_library("no_such_llama")
 
 

@@ -77,6 +77,24 @@ def test_input_longer_than_a_batch(pair: TinyPair, opened: Opener, n_batch: int)
     np.testing.assert_allclose(model.step(IDS[-1:]), expected[-1:], atol=1e-4)
 
 
+@pytest.mark.parametrize("n_ctx", [1, 20, 30, 257])
+def test_a_context_below_the_batch_size(pair: TinyPair, opened: Opener, n_ctx: int) -> None:
+    """llama.cpp rounds the context up to 256 cells, but takes batches of `n_ctx` tokens only."""
+    model = opened(pair.target, n_ctx=n_ctx, n_batch=512)
+    assert model.n_ctx >= 256
+    expected = tiny_gguf.forward(pair.target_weights, IDS)
+    model.prefill(IDS[:30])
+    rows = model.step(IDS[30:])
+    np.testing.assert_allclose(rows, expected[30:], atol=1e-4)
+    model.rollback(5)
+    np.testing.assert_allclose(model.step(IDS[5:]), expected[5:], atol=1e-4)
+
+
+def test_a_batch_beyond_the_context_takes_no_memory(pair: TinyPair, opened: Opener) -> None:
+    model = opened(pair.target, n_ctx=256, n_batch=2**31 - 1)
+    assert model.step(IDS).shape == (len(IDS), model.n_vocab)
+
+
 def test_rows_are_copies(pair: TinyPair, opened: Opener) -> None:
     model = opened(pair.target)
     first = model.step(IDS[:5])

@@ -18,6 +18,7 @@ from tiny_gguf import TinyPair  # noqa: E402
 import cactus_rules as cr  # noqa: E402
 from cactus_rules.adapters.errors import (  # noqa: E402
     ContextOverflowError,
+    EngineError,
     ModelFileError,
     UnsupportedError,
     VocabularyMismatchError,
@@ -111,6 +112,57 @@ def test_a_prompt_longer_than_a_batch(pair: TinyPair, opened: Opener) -> None:
     for n_batch in (4, 32):
         llama = opened(pair.target, pair.draft, n_batch=n_batch, num_draft_tokens=6)
         assert llama.complete(prompt, **options).token_ids == plain.token_ids
+
+
+@pytest.mark.parametrize("n_ctx", [1, 3, 20])
+def test_a_prompt_longer_than_the_context_that_was_asked_for(
+    pair: TinyPair, opened: Opener, n_ctx: int
+) -> None:
+    """The context is rounded up to 256, which must not make a batch that llama.cpp aborts on."""
+    prompt = [tiny_gguf.BOS, *b"a prompt of some thirty tokens"]
+    options = {"max_tokens": 12, "temperature": 0}
+    plain = opened(pair.target).complete(prompt, **options)
+    small = opened(pair.target, pair.draft, n_ctx=n_ctx, num_draft_tokens=5)
+    assert small.complete(prompt, **options).token_ids == plain.token_ids
+
+
+@pytest.mark.parametrize("draft", [True, False])
+@pytest.mark.parametrize("options", [{}, {"top_k": 5}, {"top_p": 0.9}, {"temperature": 0}], ids=str)
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(np.nan, "holds NaN"), (-np.inf, "has no finite entry, so that every token is excluded")],
+)
+def test_a_target_row_without_a_law_is_an_error(
+    pair: TinyPair, opened: Opener, draft: bool, options: dict[str, Any], value: float, said: str
+) -> None:
+    def processor(prefix: Any, row: Any) -> Any:
+        return row if len(prefix) < 12 else np.full_like(row, value)
+
+    llama = opened(pair.target, pair.draft if draft else None)
+    whole = llama.complete(PROMPT, max_tokens=7, seed=3, logit_bias=NO_END, **options)
+    stream = llama.generate(
+        PROMPT, max_tokens=30, seed=3, logit_bias=NO_END, logits_processor=processor, **options
+    )
+    with pytest.raises(EngineError, match=rf"row of logits for position 12 .* {said}; look at"):
+        stream.run()
+    made = stream.completion
+    assert made.finish_reason == "error"
+    assert len(made.token_ids) == len(made.logprobs) == 12 - len(PROMPT)
+    assert made.text == bytes(made.token_ids).decode("utf-8", "replace")
+    if not draft:
+        assert made.token_ids == whole.token_ids
+    assert list(stream) == []
+    assert llama.complete(PROMPT, max_tokens=2, logit_bias=NO_END).finish_reason == "length"
+
+
+def test_one_nan_that_a_filter_would_hide_is_an_error(pair: TinyPair, opened: Opener) -> None:
+    def processor(prefix: Any, row: Any) -> Any:
+        row[-1] = np.nan
+        return row
+
+    stream = opened(pair.target, pair.draft).generate(PROMPT, top_k=3, logits_processor=processor)
+    with pytest.raises(EngineError, match="position 5 .* holds NaN"):
+        next(stream)
 
 
 @pytest.mark.parametrize("kind", ["f16", "q8_0"])
@@ -245,12 +297,26 @@ def test_a_mismatched_draft_is_refused(pair: TinyPair, opened: Opener, tmp_path:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"max_tokens": 0}, ValueError, "max_tokens=0 must be >= 1, or None"),
+        ({"max_tokens": 0}, ValueError, "max_tokens=0 must be an integer >= 1, or None"),
         ({"grammar": "root ::= x"}, UnsupportedError, "grammars are not supported yet"),
         ({"logit_bias": {300: 1.0}}, ValueError, r"logit_bias\[300\]=1\.0 must be for a token id"),
         ({"stop": ["a", ""]}, ValueError, "holds an empty string"),
         ({"rule": "cactus"}, ValueError, "rule must be a rule such as Lossless.*, got 'cactus'"),
         ({"prompt": []}, ValueError, "prompt has no tokens"),
+        ({"prompt": b"abc"}, ValueError, r"prompt=b'abc' must be text \(str\) or a list of token"),
+        ({"prompt": [1.7, 2.2]}, ValueError, r"prompt\[0\]=1\.7 must be a token id \(int\)"),
+        ({"prompt": np.array([1.0])}, ValueError, r"prompt\[0\]=1\.0 must be a token id"),
+        ({"prompt": None}, ValueError, "prompt=None must be text"),
+        ({"prompt": ["a", "b"]}, ValueError, r"prompt\[0\]='a' must be .*; give text as one str"),
+        ({"max_tokens": 2.5}, ValueError, r"max_tokens=2\.5 must be an integer from 1 to"),
+        ({"max_tokens": "5"}, ValueError, "max_tokens='5' must be an integer"),
+        ({"max_tokens": True}, ValueError, "max_tokens=True must be an integer"),
+        ({"stop": 5}, ValueError, "stop=5 must be a string or a list of strings"),
+        ({"stop": [None]}, ValueError, r"stop=\[None\] must be a string or a list of strings"),
+        ({"observe": 3}, ValueError, "observe=3 must be a function, or None"),
+        ({"seed": 1.5}, ValueError, r"seed=1\.5 must be an integer from -9223372036854775808 to"),
+        ({"seed": 10**23}, ValueError, "seed=100000000000000000000000 must be an integer from"),
+        ({"logit_bias": [1]}, ValueError, r"logit_bias=\[1\] must map token ids to numbers"),
         ({"prompt": [999]}, ValueError, r"prompt holds token ids 999\.\.999; the target's lie in"),
         ({"prompt": [1] * 257}, ContextOverflowError, r"its 257 tokens exceed n_ctx=256; raise"),
     ],
@@ -268,6 +334,8 @@ def test_bad_requests_fail_before_anything_runs(
     ("options", "error", "message"),
     [
         ({"num_draft_tokens": 0}, ValueError, "num_draft_tokens=0 must be an integer >= 1; for"),
+        ({"adaptive": "no"}, ValueError, "adaptive='no' must be True or False"),
+        ({"seed": "x"}, ValueError, "seed='x' must be an integer"),
         ({"draft_sampling": "best"}, ValueError, "draft_sampling='best' must be 'sample' or"),
         ({"rule": cr.Lossless}, ValueError, "rule must be a rule such as Lossless"),
         ({"draft_tree": 3}, UnsupportedError, "draft_tree=3: tree drafts are not supported yet"),

@@ -120,9 +120,16 @@ def test_a_filter_gives_a_candidate_list(options: dict[str, Any]) -> None:
         ({"min_p": 1.5}, r"min_p must be in \[0, 1\] .*, got 1\.5"),
         ({"repetition_penalty": 0.0}, r"repetition_penalty=0\.0 must be finite, > 0 \(1 is off\)"),
         ({"frequency_penalty": math.inf}, r"frequency_penalty=inf must be finite"),
-        ({"penalty_last_n": -2}, r"penalty_last_n=-2 must be >= -1"),
+        ({"penalty_last_n": -2}, r"penalty_last_n=-2 must be an integer >= -1"),
         ({"logit_bias": {3: math.inf}}, r"logit_bias\[3\]=inf must be finite or -inf"),
         ({"logit_bias": {-1: 0.0}}, r"logit_bias\[-1\]=0\.0 must be"),
+        ({"logit_bias": {"a": 0.0}}, r"logit_bias\['a'\]=0\.0: 'a' must be a token id"),
+        ({"logit_bias": {1: None}}, r"logit_bias\[1\]=None must be a number"),
+        ({"logit_bias": None}, "logit_bias=None must map token ids to numbers, for example"),
+        ({"logits_processor": 1}, "logits_processor=1 must be a function"),
+        ({"temperature": "hot"}, "temperature='hot' must be a number"),
+        ({"top_p": None}, "top_p=None must be a number"),
+        ({"penalty_last_n": 2.5}, r"penalty_last_n=2\.5 must be an integer"),
     ],
 )
 def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:

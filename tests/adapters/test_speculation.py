@@ -16,6 +16,7 @@ from table_model import TableModel, chi_square, softmax, table
 import cactus_rules as cr
 from cactus_rules.adapters import speculation as loop
 from cactus_rules.adapters.drafts import DraftLength, ModelDraft, NoDraft, Proposal, fit, stack
+from cactus_rules.adapters.errors import EngineError
 from cactus_rules.adapters.ngram import NgramDraft
 from cactus_rules.adapters.sampling import Sampling
 from cactus_rules.adapters.speculation import Round, Speculation
@@ -274,6 +275,42 @@ def test_no_random_number_is_used_twice(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_same_seed_repeats_and_another_differs() -> None:
     assert run(make(seed=3, k=3), 30) == run(make(seed=3, k=3), 30)
     assert run(make(seed=3, k=3), 30) != run(make(seed=4, k=3), 30)
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 2}, {"temperature": 0}], ids=str)
+@pytest.mark.parametrize("draft", ["model", NoDraft(), NgramDraft()], ids=["model", "none", "n"])
+def test_a_row_without_a_law_is_told_after_the_tokens_before_it(
+    draft: Any, options: dict[str, Any]
+) -> None:
+    def spoil(prefix: np.ndarray, row: np.ndarray) -> np.ndarray:
+        return row if len(prefix) < 9 else row * np.nan
+
+    made: list[Round] = []
+    with pytest.raises(EngineError, match=r"for position 9 of the text .* holds NaN; look at"):
+        for committed in make(draft=draft, k=4, logits_processor=spoil, **options).run(
+            PROMPT, 30, lambda token: False
+        ):
+            made.append(committed)
+    assert sum(len(r.token_ids) for r in made) == 9 - len(PROMPT)
+    assert all(r.token_ids and r.finish_reason is None for r in made)
+
+
+def test_a_bad_row_behind_the_end_or_a_rejection_is_not_told() -> None:
+    def spoil(prefix: np.ndarray, row: np.ndarray) -> np.ndarray:
+        return row if 0 not in prefix else row * np.nan
+
+    for seed in range(20):
+        speculation = make(k=4, rule=cr.Lenience(1e6), seed=seed, logits_processor=spoil)
+        ids, rounds = run(speculation, None, end=0)
+        assert rounds[-1].finish_reason == ("stop" if ids[-1] == 0 else "length")
+
+
+def test_a_bad_draft_row_ends_the_draft() -> None:
+    broken = DRAFT.copy()
+    broken[:, 0] = np.nan
+    counts = counted(RUNS, 3, 2, draft_table=broken)
+    q = softmax(TARGET)
+    assert chi_square(counts, joint(lambda a, b: q[a, b], lambda a, b: q[a, b])) > LEVEL
 
 
 def test_metrics_identities() -> None:
