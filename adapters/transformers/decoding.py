@@ -181,11 +181,17 @@ class Speculative:
             scores = laws.scores(candidate, logits)
             result = self._verify(proposal.probs, laws.law(scores), drafted, seed, step)
             accepted = int(result.num_accepted)
-            _check_laws(result.status, scores, text.length, accepted + 1, greedy=laws.greedy)
+            lawful = _lawful(result.status, scores[: accepted + 1], greedy=laws.greedy)
             if len(drafted):
                 length.update(accepted, len(drafted))
             token_ids, logprobs = result.token_ids.tolist(), result.logprobs.tolist()
             for k in range(accepted + 1):
+                if not lawful[k]:
+                    raise EngineError(
+                        f"the model's scores for position {text.length} of the text (prompt "
+                        "included) are no law: they hold NaN, or every token is excluded; look at "
+                        "the model's dtype and at the logits processors"
+                    )
                 text.append(token_ids[k], logprobs[k], scores[k], logits[k])
                 if text.finished:
                     break
@@ -213,20 +219,14 @@ class Speculative:
         return result
 
 
-def _check_laws(status: Any, scores: Tensor, start: int, count: int, *, greedy: bool) -> None:
-    """EngineError where one of the first `count` rows, from position `start` on, is no law."""
-    peak = scores[:count].amax(dim=-1)
+def _lawful(status: Any, scores: Tensor, *, greedy: bool) -> list[bool]:
+    """Which of the rows of processed logits are a law."""
+    peak = scores.amax(dim=-1)
     bad = torch.isnan(peak) | (peak == -torch.inf)
-    if not greedy:  # The verifier sees one-hot rows there, whatever the scores are.
-        repaired = torch.as_tensor(status)[:count] & int(cr.Status.TARGET_REPAIRED)
+    if not greedy:  # Greedy rows reach the verifier as one-hot ones, whatever the scores are.
+        repaired = torch.as_tensor(status)[: len(scores)] & int(cr.Status.TARGET_REPAIRED)
         bad |= repaired.to(bad.device) > 0
-    if bool(bad.any()):
-        position = start + int(bad.nonzero()[0])
-        raise EngineError(
-            f"the model's scores for position {position} of the text (prompt included) are no law: "
-            "they hold NaN, or every token is excluded; look at the model's dtype and at the "
-            "logits processors"
-        )
+    return [not flag for flag in bad.tolist()]
 
 
 speculative = Speculative

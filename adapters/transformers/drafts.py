@@ -65,8 +65,9 @@ class ModelDraft:
             known = text.clamp(max=vocabulary_size(self.model.model) - 1)
             logits = fit(self.model.logits(known, 1), self.n_vocab)
             scores = self.laws.scores(text, logits)
-            if bool((scores == -math.inf).all()):
-                break  # The processors allow only tokens that the draft does not have.
+            peak = float(scores.max())
+            if math.isnan(peak) or peak == -math.inf or (peak == math.inf and not self.argmax):
+                break  # No law; or the processors allow only tokens that the draft does not have.
             if self.argmax:
                 token = int(scores[0].argmax())
             else:

@@ -478,16 +478,47 @@ def test_arguments_are_checked(options: dict[str, Any], text: str) -> None:
         speculative(**{"draft_model": DRAFT} | options)
 
 
-def test_scores_that_are_no_law_are_an_error() -> None:
+@pytest.mark.parametrize("do_sample", [True, False])
+@pytest.mark.parametrize("draft", ["ngram", DRAFT], ids=["ngram", "model"])
+@pytest.mark.parametrize("value", [float("nan"), -float("inf")])
+def test_scores_that_are_no_law_are_an_error(do_sample: bool, draft: Any, value: float) -> None:
+    class Told:
+        def __init__(self) -> None:
+            self.ids: list[int] = []
+
+        def put(self, ids: torch.Tensor) -> None:
+            self.ids += ids.flatten().tolist()
+
+        def end(self) -> None:
+            raise AssertionError("the text did not end")
+
     class Spoil(tf.LogitsProcessor):
         def __call__(self, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            return scores * float("nan") if ids.shape[1] > 6 else scores
+            return torch.full_like(scores, value) if ids.shape[1] > 6 else scores
 
-    with pytest.raises(EngineError, match="they hold NaN"):
+    told = Told()
+    with pytest.raises(EngineError, match="scores for position 7 of the text .* hold NaN, or every"):
         run(
+            do_sample=do_sample,
+            streamer=told,
             logits_processor=tf.LogitsProcessorList([Spoil()]),
-            custom_generate=speculative(draft_model="ngram"),
+            custom_generate=speculative(draft_model=draft),
         )
+    assert len(told.ids) == 7, "the tokens before it were not told"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"adaptive": 1}, "adaptive=1 must be True or False"),
+        ({"seed": 2.5}, r"seed=2\.5 must be an integer"),
+        ({"observe": 3}, "observe=3 must be a function"),
+    ],
+    ids=str,
+)
+def test_options_of_another_kind_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        speculative(**{"draft_model": "ngram"} | options)
 
 
 # The library itself
@@ -529,7 +560,7 @@ def test_another_library_is_refused_by_what_it_lacks_or_its_age(
 def test_without_the_library_the_hint_is_shown() -> None:
     with pytest.raises(MissingEngineError, match="no_such_library cannot be imported") as caught:
         library.load_library("no_such_library")
-    assert 'pip install "cactus-rules[transformers]"' in str(caught.value)
+    assert "pip install '.[transformers]' in the project's folder" in str(caught.value)
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "try:\n    import cactus_rules.adapters.transformers\n"
