@@ -115,7 +115,10 @@ def test_a_wrong_rule_parameter_fails_before_a_model_is_loaded(
         ("-k 0", "argument -k/--num-draft-tokens: must be an integer >= 1, got 0"),
         ("-k many", "argument -k/--num-draft-tokens: must be an integer >= 1, got many"),
         ("--ctx 0", "argument --ctx: must be an integer >= 1, got 0"),
-        ("--threads -1", "argument --threads: must be an integer >= 1, got -1"),
+        ("--threads -1", "argument --threads: must be an integer from 1 to 512, got -1"),
+        ("--threads 2000", "argument --threads: must be an integer from 1 to 512, got 2000"),
+        ("--seed 1.5", "argument --seed: must be an integer from -9223372036854775808 to"),
+        (f"--seed {10**23}", f"argument --seed: must be an integer from -{2**63} to {2**64 - 1}"),
         ("--gpu-layers -2", "argument --gpu-layers: must be an integer >= -1, got -2"),
         ("--temperature -1", "argument --temperature: must be a number >= 0, got -1"),
         ("--temperature nan", "argument --temperature: must be a number >= 0, got nan"),
@@ -160,11 +163,48 @@ def test_errors_of_the_engine_are_told_in_flags() -> None:
         ("draft: its vocabulary differs from the target's", "--draft: its vocabulary differs"),
         ("its 9 tokens exceed n_ctx=8; raise n_ctx or", "exceed --ctx 8; raise --ctx or"),
         ("the draft model: target 3", "the draft model: target 3"),
+        ("path='nosuch.so' is not a file", "--gpu-backend 'nosuch.so' is not a file"),
+        ("prompt: its 9 tokens exceed", "--prompt: its 9 tokens exceed"),
     ):
         assert told in in_flags(said)
 
 
-@pytest.mark.parametrize("command", [[], ["generate"], ["rules"], ["demo"]])
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        ("--seed -1", "argument --seed: must be an integer >= 0, got -1"),
+        ("--budget -5", "argument --budget: must be a number of seconds >= 0, got -5"),
+        ("--budget nan", "argument --budget: must be a number of seconds >= 0, got nan"),
+    ],
+)
+def test_a_wrong_number_of_theory_is_told_by_its_flag(
+    typed: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["theory", *typed.split()])
+    assert stopped.value.code == 2
+    assert text in capsys.readouterr().err
+
+
+def test_theory_helps_without_mpmath_and_names_it_where_it_is_needed() -> None:
+    code = (
+        "import importlib.util as util, sys; real = util.find_spec\n"
+        "util.find_spec = lambda name, *more: None if name == 'mpmath' else real(name, *more)\n"
+        "from cactus_rules.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    done = [
+        subprocess.run(
+            [sys.executable, "-c", code, "theory", word], capture_output=True, text=True, timeout=60
+        )
+        for word in ("--help", "--list")
+    ]
+    assert [process.returncode for process in done] == [0, 2]
+    assert "usage: cactus-rules theory" in done[0].stdout
+    assert "`" not in done[0].stdout
+    assert "pip install '.[theory]' in the project's folder" in done[1].stderr
+
+
+@pytest.mark.parametrize("command", [[], ["generate"], ["rules"], ["demo"], ["theory"]])
 def test_help_teaches(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([*command, "--help"])

@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib.util
 
 if importlib.util.find_spec("mpmath") is None:
-    raise ImportError("the theory checks need mpmath: pip install 'cactus-rules[theory]'")
+    raise ImportError(
+        "the theory checks need mpmath: run pip install '.[theory]' in the project's folder"
+    )
 
 from cactus_rules.theory.claim import Claim, Result
 

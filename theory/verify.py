@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -12,6 +11,7 @@ from typing import TextIO
 
 import numpy as np
 
+from cactus_rules.cli.theory import options
 from cactus_rules.theory.claim import Claim, Result
 from cactus_rules.theory.registry import CLAIMS
 
@@ -101,17 +101,7 @@ def as_json(outcomes: Sequence[Outcome], seed: int) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``cactus-rules theory``; returns the exit code, 1 if a claim fails."""
-    parser = argparse.ArgumentParser(prog="cactus-rules theory", description=__doc__)
-    parser.add_argument("--seed", type=int, default=0, help="of the random instances (default 0)")
-    parser.add_argument(
-        "--budget", type=float, default=60.0, help="seconds for all claims together (default 60)"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="the least number of instances, under a minute"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
-    parser.add_argument("--list", action="store_true", help="print the claims and stop")
-    parser.add_argument("claims", nargs="*", metavar="CLAIM", help="ids, e.g. 5f; all if left out")
+    parser = options()
     args = parser.parse_args(argv)
     unknown = sorted(set(args.claims) - {c.id for c in CLAIMS})
     if unknown:

@@ -19,6 +19,9 @@ _FLAGS = {
     "n_gpu_layers": "--gpu-layers",
     "num_draft_tokens": "--num-draft-tokens",
     "max_tokens": "--max-tokens",
+    "path": "--gpu-backend",
+    "prompt": "--prompt",
+    "seed": "--seed",
 }
 """Arguments of the Python calls that errors may name, and their flags."""
 
@@ -32,9 +35,12 @@ def in_flags(text: str) -> str:
     return text
 
 
-def integer(low: int) -> Callable[[str], int]:
-    """Type of an option that takes an integer >= low."""
-    return _checked(int, f"an integer >= {low}", lambda value: value >= low)
+def integer(low: int, high: int | None = None) -> Callable[[str], int]:
+    """Type of an option that takes an integer >= low, and <= high where there is one."""
+    if high is None:
+        return _checked(int, f"an integer >= {low}", lambda value: value >= low)
+    wanted = f"an integer from {low} to {high}"
+    return _checked(int, wanted, lambda value: low <= value <= high)
 
 
 def number(wanted: str, holds: Callable[[float], bool]) -> Callable[[str], float]:

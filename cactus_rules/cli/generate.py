@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cactus_rules.cli.flags import integer, number, text
+from cactus_rules.cli.flags import in_flags, integer, number, text
 from cactus_rules.cli.rule_options import add_rule_options, read_rule
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ def register(commands: Any) -> None:
         "generate",
         help="generate text with a GGUF target, a draft and an acceptance rule",
         description="Streams the text, then prints what speculation did. Needs the llamacpp extra: "
-        "pip install 'cactus-rules[llamacpp]'.",
+        "pip install '.[llamacpp]' in the project's folder.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -54,7 +57,7 @@ def register(commands: Any) -> None:
     models.add_argument(
         "--ctx", type=integer(1), metavar="N", help="context length (default: 4096)"
     )
-    models.add_argument("--threads", type=integer(1), metavar="N", help="CPU threads")
+    models.add_argument("--threads", type=integer(1, 512), metavar="N", help="CPU threads, at most 512")
     models.add_argument(
         "--gpu-layers",
         type=integer(-1),
@@ -113,7 +116,8 @@ def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--stop", type=text, action="append", default=[], metavar="TEXT", help="ends the text"
     )
-    group.add_argument("--seed", type=int, metavar="N", help="repeats a generation")
+    seed = integer(-(2**63), 2**64 - 1)
+    group.add_argument("--seed", type=seed, metavar="N", help="repeats a generation")
     at_least_0 = number("a number >= 0", lambda x: x >= 0)
     group.add_argument(
         "--temperature", type=at_least_0, default=1.0, metavar="T", help="default: 1; 0 is greedy"
@@ -145,7 +149,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.gpu_backend is not None:
         load_backend(arguments.gpu_backend)
-    with SpeculativeLlama(
+    with warnings_on_stderr(), SpeculativeLlama(
         arguments.target,
         None if arguments.draft == "none" else arguments.draft,
         rule=rule,
@@ -166,6 +170,27 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(f"\n\n{table(completion, seconds)}", file=sys.stderr)
     return 130 if interrupted else 0
+
+
+class _InFlags(logging.Formatter):
+    """A warning as the command line writes its errors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, with flags in the place of Python's arguments."""
+        return f"cactus-rules: warning: {in_flags(record.getMessage())}"
+
+
+@contextmanager
+def warnings_on_stderr() -> Iterator[None]:
+    """Show what the adapter warns of; llama.cpp's own log stays silent."""
+    logger = logging.getLogger("cactus_rules.llamacpp.model")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_InFlags())
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _prompt(arguments: argparse.Namespace) -> str:
@@ -228,14 +253,20 @@ def table(completion: Completion, seconds: float) -> str:
     metrics, count = completion.metrics, len(completion.token_ids)
     kl, drafted = metrics.kl_spent, metrics.num_draft_tokens > 0
     rows = [
-        ("tokens per target call", f"{count / max(metrics.num_target_calls, 1):.2f}"),
-        ("mean acceptance length", f"{metrics.mean_acceptance_length:.2f}"),
+        (
+            "tokens per target call",
+            f"{count / max(metrics.num_target_calls, 1):.2f} (all calls, those without a draft too)",
+        ),
+        (
+            "mean acceptance length",
+            f"{metrics.mean_acceptance_length:.2f} (calls with a draft: 1 + accepted tokens)",
+        ),
         ("acceptance rate", "-" if not drafted else f"{metrics.draft_acceptance_rate:.3f}"),
         (
             "KL spent per token",
             "unknown for this rule"
             if kl is None
-            else f"{kl:.4f} nats (a bound on KL(output||target))",
+            else f"{kl:.4f} nats (bounds KL(output||target) in expectation)",
         ),
         ("tokens per second", f"{count / seconds:.1f} ({count} tokens, prompt included in time)"),
         ("finish reason, seed", f"{completion.finish_reason or 'interrupted'}, {completion.seed}"),
