@@ -19,22 +19,33 @@ class Metrics:
     in vLLM.
     """
 
-    num_drafts: int = 0
+    num_drafts: int = field(default=0, init=False)
     """Verifications with at least one drafted token."""
-    num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
-    num_emitted_tokens: int = 0
-    num_target_calls: int = 0
-    one_hot_fallbacks: int = 0
+    num_draft_tokens: int = field(default=0, init=False)
+    num_accepted_tokens: int = field(default=0, init=False)
+    num_emitted_tokens: int = field(default=0, init=False)
+    num_target_calls: int = field(default=0, init=False)
+    one_hot_fallbacks: int = field(default=0, init=False)
     """Draft rows that the safe policy had to read as one-hot."""
-    acceptance_histogram: list[int] = field(default_factory=list)
+    targets_repaired: int = field(default=0, init=False)
+    """Target rows that the safe policy had to repair, among those that were looked at."""
+    acceptance_histogram: list[int] = field(default_factory=list, init=False)
     """Entry k: drafts of which exactly k tokens were accepted."""
-    _num_tested: int = 0
-    _kl_sum: float | None = 0.0
-    _tv_sum: float | None = 0.0
+    _num_tested: int = field(default=0, init=False)
+    _kl_sum: float | None = field(default=0.0, init=False)
+    _tv_sum: float | None = field(default=0.0, init=False)
 
     def add(self, verification: Verification) -> None:
-        """Count one verification, of one request or of a batch."""
+        """Count one verification, of one request or of a batch.
+
+        Raises:
+            ValueError: what `verify` has not returned.
+        """
+        if not isinstance(verification, Verification):
+            raise ValueError(
+                "verification must be what verify(...) returned, got "
+                f"{type(verification).__name__}: `accept` decides on single tokens, not on drafts"
+            )
         length = np.atleast_1d(_host(verification.num_draft_tokens)).ravel()
         accepted = np.atleast_1d(_host(verification.num_accepted)).ravel()
         drafts = length > 0
@@ -48,8 +59,9 @@ class Metrics:
             missing = int(k) + 1 - len(self.acceptance_histogram)
             self.acceptance_histogram.extend([0] * missing)
             self.acceptance_histogram[int(k)] += 1
-        repaired = _host(verification.status) & int(Status.DRAFT_REPAIRED)
-        self.one_hot_fallbacks += int(np.count_nonzero(repaired))
+        status = _host(verification.status)
+        self.one_hot_fallbacks += int(np.count_nonzero(status & int(Status.DRAFT_REPAIRED)))
+        self.targets_repaired += int(np.count_nonzero(status & int(Status.TARGET_REPAIRED)))
         self._kl_sum = _plus(self._kl_sum, verification.kl_spent)
         self._tv_sum = _plus(self._tv_sum, verification.tv_spent)
 
@@ -113,6 +125,7 @@ class Metrics:
             "kl_spent",
             "tv_spent",
             "one_hot_fallbacks",
+            "targets_repaired",
         )
         values = {name: getattr(self, name) for name in names}
         return {k: None if isinstance(v, float) and np.isnan(v) else v for k, v in values.items()}

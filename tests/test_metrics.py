@@ -103,6 +103,7 @@ def test_names_are_those_of_vllm_and_ours_and_go_into_json() -> None:
         "kl_spent",
         "tv_spent",
         "one_hot_fallbacks",
+        "targets_repaired",
     } <= loaded.keys()
 
 
@@ -114,6 +115,22 @@ def test_one_hot_fallbacks_are_counted() -> None:
     metrics = cr.Metrics()
     metrics.add(v)
     assert metrics.one_hot_fallbacks == 2
+
+
+def test_repaired_targets_are_counted_where_they_were_looked_at() -> None:
+    good, bad = [0.25] * 4, [np.nan] * 4
+    q = np.array([[good, bad, bad], [bad, bad, bad], [good, good, good]])
+    p = np.full((3, 2, 4), 0.25)
+    u = np.zeros((3, 3, 2))
+    metrics = cr.Metrics()
+    metrics.add(cr.verify(p, q, [[1, 2]] * 3, cr.Lossless(), uniforms=u, policy="safe"))
+    assert metrics.targets_repaired == metrics.as_dict()["targets_repaired"] == 2
+    assert metrics.one_hot_fallbacks == 0
+
+
+def test_a_record_starts_at_zero() -> None:
+    with pytest.raises(TypeError):
+        cr.Metrics(1)  # type: ignore[call-arg]
 
 
 def test_once_unmetered_is_never_metered() -> None:
