@@ -94,11 +94,12 @@ class Budgeted:
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        if not (self.total >= 0 and self.length >= 1 and self.pace >= 1):
-            raise ValueError(
-                "Budgeted needs total >= 0 nats, length >= 1 token and pace >= 1, got "
-                f"{self.total!r}, {self.length!r}, {self.pace!r}"
-            )
+        length = self.length
+        if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1:
+            raise ValueError(f"Budgeted: length must be an integer >= 1 (tokens), got {length!r}")
+        for name, value, low in (("total", self.total, 0), ("pace", self.pace, 1)):
+            if not isinstance(value, (int, float, np.number)) or not value >= low:
+                raise ValueError(f"Budgeted: {name} must be a number >= {low}, got {value!r}")
 
     def rule(
         self, draft_probs: Any, target_probs: Any, draft_token_ids: Any | None = None

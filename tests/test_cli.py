@@ -98,7 +98,7 @@ def test_a_wrong_rule_parameter_fails_before_a_model_is_loaded(
     text = "--rule cactus --delta -1: delta must be a number or an array of numbers >= 0, got -1"
     assert text in capsys.readouterr().err
     assert main([*arguments, "--rule", "top-k", "--param", "k=0"]) == 2
-    assert "--rule top-k --param k=0: k must be a number" in capsys.readouterr().err
+    assert "--rule top-k --param k=0: k must be an integer >= 1" in capsys.readouterr().err
     for wrong, text in (
         (["--param", "k"], "--param k: write NAME=VALUE, for example --param k=5"),
         (["--param", "k=1", "--param", "k=2"], "--param k= is given twice"),

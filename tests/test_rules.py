@@ -102,15 +102,20 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (cr.Threshold, {"acc": 0.0}, r"Threshold: acc must be .* 1\], got 0\.0"),
     (cr.Threshold, {"acc": 1.1}, r"Threshold: acc must be .* 1\], got 1\.1"),
     (cr.Threshold, {"single": -0.1}, r"Threshold: single must be .* >= 0.*math\.inf"),
-    (cr.TopK, {"k": 0}, r"TopK: k must be .* >= 1, got 0"),
+    (cr.TopK, {"k": 0}, "TopK: k must be an integer >= 1, got 0"),
+    (cr.TopK, {"k": "x"}, "TopK: k must be an integer >= 1, got 'x'"),
     (cr.TopK, {"k": 1.5}, r"TopK: k must be an integer >= 1, got 1\.5"),
     (cr.TopK, {"k": True}, r"TopK: k must be an integer >= 1, got True"),
-    (cr.TopK, {"k": [1, 0]}, r"TopK: k must be .* >= 1"),
+    (cr.TopK, {"k": [1, 0]}, r"TopK: k must be an integer >= 1, got array\(\[1, 0\]\)"),
     (cr.TopK, {"k": [1.0, 2.0]}, r"TopK: k must be an integer >= 1"),
     (cr.Nucleus, {"mass": 1.5}, r"Nucleus: mass must be .* in \[0, 1\], got 1\.5"),
     (cr.MinP, {"ratio": -0.5}, r"MinP: ratio must be .* in \[0, 1\], got -0\.5"),
-    (cr.RelaxedTopN, {"n": 0}, r"RelaxedTopN: n must be .* >= 1, got 0"),
+    (cr.RelaxedTopN, {"n": 0}, "RelaxedTopN: n must be an integer >= 1, got 0"),
     (cr.RelaxedTopN, {"gap": 2.0}, r"RelaxedTopN: gap must be .* in \[0, 1\], got 2\.0"),
+    (cr.Budgeted, {"total": -1.0, "length": 2}, r"Budgeted: total must be .* >= 0, got -1\.0"),
+    (cr.Budgeted, {"total": "x", "length": 2}, "Budgeted: total must be a number >= 0, got 'x'"),
+    (cr.Budgeted, {"total": 1.0, "length": 2.5}, r"Budgeted: length must be an integer .* 2\.5"),
+    (cr.Budgeted, {"total": 1.0, "length": 2, "pace": 0.5}, "Budgeted: pace must be .* >= 1"),
 ]
 
 

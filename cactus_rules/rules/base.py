@@ -194,15 +194,7 @@ def parameter(
         ValueError: naming the rule, the parameter, its value and the remedy.
     """
     value = _listed(rule, name, np.float64)
-    if isinstance(value, (float, int)) and not isinstance(value, bool):
-        fine = low <= value <= high
-    elif hasattr(value, "dtype"):
-        # An array of integers meets no float: array-api-strict does not compare the two.
-        below = value <= high if high < math.inf else value == value
-        fine = bool(namespace(value).all((value >= low) & below))
-    else:
-        fine = False
-    if not fine:
+    if not _within(value, low, high):
         limits = f">= {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
         raise ValueError(
             f"{type(rule).__name__}: {name} must be a number or an array of numbers {limits}, "
@@ -213,12 +205,24 @@ def parameter(
 def integer(rule: Rule, name: str, low: int) -> None:
     """Check that a parameter of a frozen record is an integer (or an array of them) >= low."""
     value = _listed(rule, name)
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole and not (hasattr(value, "dtype") and is_kind(namespace(value), value, "integral")):
+    whole = isinstance(value, int) or (
+        hasattr(value, "dtype") and is_kind(namespace(value), value, "integral")
+    )
+    if not whole or not _within(value, low, math.inf):
         raise ValueError(
             f"{type(rule).__name__}: {name} must be an integer >= {low}, got {value!r}"
         )
-    parameter(rule, name, low)
+
+
+def _within(value: Any, low: float, high: float) -> bool:
+    """Whether it is a number or an array of numbers within [low, high]."""
+    if isinstance(value, (float, int)):
+        return not isinstance(value, bool) and low <= value <= high
+    if not hasattr(value, "dtype"):
+        return False
+    # An array of integers meets no float: array-api-strict does not compare the two.
+    below = value <= high if high < math.inf else value == value
+    return bool(namespace(value).all((value >= low) & below))
 
 
 def _listed(rule: Rule, name: str, dtype: Any = None) -> Any:
