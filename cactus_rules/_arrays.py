@@ -25,10 +25,17 @@ _PLAIN = (np.ndarray, np.generic, float, int)
 
 _SCALAR_FUNCTIONS = ("sqrt", "exp", "expm1", "log1p", "sign", "sin", "asin", "atan2", "asarray")
 
+
+def _where(condition: Any, then: Any, otherwise: Any) -> Any:
+    if condition:
+        return then
+    return np.float64(otherwise) if type(otherwise) is float else otherwise
+
+
 scalars: Namespace = SimpleNamespace(
     **{name: getattr(np, name) for name in _SCALAR_FUNCTIONS},
     float64=np.float64,
-    where=lambda condition, then, otherwise: then if condition else otherwise,
+    where=_where,
     minimum=lambda a, b: b if b < a else a,
 )
 """Numpy's own functions for numpy scalars, less the array overhead where a branch will do."""

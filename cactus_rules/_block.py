@@ -14,6 +14,8 @@ used again. The law of the emitted tokens is that of h, as when walking token by
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cactus_rules._arrays import Array, Namespace, float64, positive
 from cactus_rules._positions import Positions, Status, read_positions, sane_target
 from cactus_rules._walk import Walk, arange, at_position, draw_last, finish_walk, first, row_at
@@ -35,6 +37,7 @@ def block_walk(
     k = tokens.shape[-1]
     at = read_positions(xp, rule, draft, first(target, k), tokens)
     q, bad_target = sane_target(xp, float64(xp, target))
+    at = replace(at, status=at.status | bad_target[..., :k])
     p, h = _laws(xp, rule, draft, q[..., :k, :], at)
     ratio = _ratio(xp, p, h, at)
     drafted = arange(xp, k, tokens) < length[..., None]

@@ -144,6 +144,9 @@ def test_a_token_outside_the_vocabulary_is_rejected_and_the_target_drawn_from(
         assert float(a.probability) == 0
         assert int(a.status) == Status.TOKEN_OUTSIDE
         np.testing.assert_allclose(a.residual(), q / q.sum(), rtol=1e-15)
+        accepted, drawn = a.sample(rng)
+        assert not accepted
+        assert 0 <= drawn < V
 
 
 def test_a_bad_target_emits_its_finite_argmax() -> None:
@@ -166,6 +169,15 @@ def test_a_bad_target_emits_its_finite_argmax() -> None:
         )
         assert bonus.token_ids[0] == expected
         assert Status(int(bonus.status[0])) == Status.TARGET_REPAIRED
+
+
+def test_the_block_walk_flags_a_bad_target_before_its_stop() -> None:
+    # Token 0 is what a row without a usable entry emits, so that the block walk keeps it.
+    q = np.array([[0.0] * 4, [0.25] * 4])
+    u = np.full((2, 2), 0.5)
+    v = cr.verify(None, q, [0], cr.Lossless(), uniforms=u, policy="safe", walk="block")
+    assert v.num_accepted == 1
+    np.testing.assert_array_equal(v.status, [Status.TARGET_REPAIRED, 0])
 
 
 @pytest.mark.parametrize("rule", [cr.Mentored(0.1), cr.Band(0.5), cr.Typical()], ids=repr)
