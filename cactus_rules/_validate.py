@@ -109,11 +109,12 @@ def check_rows(
     used: Array | None = None,
     ids: np.ndarray | None = None,
     dtype: Any = None,
+    repairs: bool = True,
 ) -> None:
     """ValueError unless every row `(..., V)` is a law.
 
     `used (...)` limits the check; `ids` are the names of the entries of candidate lists; `dtype`
-    is that of the rows as the caller gave them.
+    is that of the rows as the caller gave them; `repairs` says whether the call takes a policy.
     """
     dtype = rows.dtype if dtype is None else dtype
     fine = xp.isfinite(rows) & (rows >= 0)
@@ -124,16 +125,25 @@ def check_rows(
         where = f"{name}[{', '.join(map(str, (*at, i if ids is None else ids[at][i])))}]"
         raise ValueError(
             f"{where} is {row[i]}: probabilities must be finite and >= 0; "
-            "pass softmax outputs, not logits, or policy='safe' to have bad rows repaired"
+            "pass softmax outputs, not logits"
+            + (", or policy='safe' to have bad rows repaired" if repairs else "")
         )
     total = xp.sum(xp.astype(rows, xp.float64), axis=-1)
     at = _first_unfit(xp, abs(total - 1) <= sum_tolerance(dtype, rows.shape[-1]), used)
     if at is not None:
         label = f"{name}[{', '.join(map(str, at))}]" if at else name
         value = float(total[at] if at else total)
+        remedy = (
+            "renormalise it (p and q are the draft's and the target's probabilities after all "
+            "sampling filters)"
+        )
+        if abs(value - 1) <= sum_tolerance("float32", rows.shape[-1]):
+            remedy = (
+                "a softmax in float32 does that; divide the rows by their sums in float64, or "
+                "keep them in float32"
+            )
         raise ValueError(
-            f"{label} sums to {value:.9g}, off 1 by more than {dtype} explains: renormalise "
-            "it (p and q are the draft's and the target's probabilities after all sampling filters)"
+            f"{label} sums to {value:.9g}, off 1 by more than {dtype} explains: {remedy}"
         )
 
 
@@ -155,7 +165,10 @@ def check_drafted(xp: Namespace, p_n: Array, token: Array, used: Array | None, n
 def check_tokens(
     xp: Namespace, token: Array, width: int | None, used: Array | None, name: str
 ) -> None:
-    """ValueError if a token id lies outside the row, or is negative if its width is not known."""
+    """ValueError if a token id lies outside the row, or is negative if its width is not known.
+
+    `used` are the positions before a draft's padding; None where there is no padding.
+    """
     inside = (token >= 0) if width is None else (token >= 0) & (token < width)
     at = _first_unfit(xp, inside, used)
     if at is not None:
@@ -163,7 +176,13 @@ def check_tokens(
         raise ValueError(
             f"{name}{list(at) or ''} is {value}, outside the vocabulary"
             f"{'' if width is None else f' of {width} tokens'}: "
-            "pad short drafts with -1 at their end, and drop ids that the target does not have"
+            + (
+                "give one drafted token per row, an id that the target has; verify takes drafts "
+                "that end early"
+                if used is None
+                else "pad short drafts with -1 at their end, and drop ids that the target does "
+                "not have"
+            )
         )
 
 

@@ -22,7 +22,7 @@ from cactus_rules._positions import Positions, read_positions, recovered_weights
 from cactus_rules.residual import draw_index
 from cactus_rules.rules import Cactus, Rule
 from cactus_rules.rules.base import check_rule
-from cactus_rules.sparse import Sparse, align
+from cactus_rules.sparse import Sparse, align, emptied
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def accept(
     """
     if (rule is None) == (delta is None):
         raise ValueError("give either delta (for Cactus) or rule=..., exactly one of them")
-    rule = Cactus(delta) if rule is None else check_rule(rule)
+    rule = _cactus(delta) if rule is None else check_rule(rule)
     ids, given = None, token
     if isinstance(q, Sparse) or isinstance(p, Sparse):
         p, q, token, ids = _aligned(p, q, token)
@@ -147,6 +147,8 @@ def accept(
         if p is not None:
             _validate.check_rows(xp, p, "p", ids=ids)
             _validate.check_drafted(xp, gather(xp, p, token), named, None, "p")
+    elif ids is not None:
+        q = emptied(q)
     draft = None if rule.ignores_draft else p
     with quiet(xp):
         at = read_positions(xp, rule, draft, q, token)
@@ -154,6 +156,15 @@ def accept(
         probability = xp.where(ratio < 1, ratio, 1.0 + 0 * at.p_n * at.q_n)
         scale = at.numbers.scale + 0 * at.p_n
     return Acceptance(probability, at.numbers.cap, scale, at.status, ids, at, (xp, draft, q))
+
+
+def _cactus(delta: Any) -> Rule:
+    try:
+        return Cactus(delta)
+    except ValueError:
+        if isinstance(delta, Rule):
+            raise ValueError(f"delta is a budget, got {delta!r}: give a rule as rule=") from None
+        raise
 
 
 def _check_shapes(xp: Namespace, p: Array | None, q: Array, token: Array) -> tuple[int, ...]:

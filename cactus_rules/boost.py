@@ -11,6 +11,7 @@ others by (1-g)/(1-q_n) is the cheapest way to accept it more often, and costs t
 from __future__ import annotations
 
 import math
+import reprlib
 from typing import Literal, TypeAlias, get_args
 
 from cactus_rules import _validate, divergences
@@ -21,6 +22,7 @@ from cactus_rules._arrays import (
     float64,
     is_numpy,
     namespace,
+    numpy_namespace,
     quiet,
     scalars,
 )
@@ -54,7 +56,8 @@ def boost(
       everywhere, since KL <= log(1 + chi2); a little smaller than the exact cap.
 
     Args:
-        q_n: target probabilities, any shape and float dtype; values above 1 by rounding count as 1.
+        q_n: target probabilities, any shape and float dtype, or nested lists; values above 1 by
+            rounding count as 1.
         delta: budget in nats (or in the unit of `divergence`), >= 0, broadcast against `q_n`.
         divergence: a name from `cactus_rules.divergences.BY_NAME` or a record.
         solver: see above.
@@ -65,15 +68,23 @@ def boost(
         the exact solver leaves q_n as it is.
 
     Raises:
-        ValueError: an unknown divergence or solver, or one that is not made for the other; numpy
-            values that are negative or NaN.
+        ValueError: an unknown divergence or solver, or one that is not made for the other; what
+            is no number; numpy values that are negative or NaN.
     """
     record = divergences.get(divergence)
     check_solver(record, solver)
-    xp = namespace(q_n, delta)
-    q = float64(xp, asarray(xp, q_n, delta))
+    try:
+        xp = namespace(q_n, delta)
+        q = float64(xp, asarray(xp, q_n, delta))
+        budget = float64(xp, asarray(xp, delta, q))
+    except (TypeError, ValueError):
+        if isinstance(q_n, (list, tuple)) or isinstance(delta, (list, tuple)):
+            return boost(_listed("q_n", q_n), _listed("delta", delta), record, solver)
+        raise ValueError(
+            "q_n and delta must be numbers, or arrays of one library, got "
+            f"{reprlib.repr(q_n)} and {reprlib.repr(delta)}"
+        ) from None
     q = xp.minimum(q, 1 + 0 * q)
-    budget = float64(xp, asarray(xp, delta, q))
     if q.ndim and budget.ndim and q.shape != budget.shape:
         shapes = tuple(q.shape), tuple(budget.shape)
         _validate.common_shape(
@@ -98,6 +109,13 @@ def boost(
             x = _exact(record, q, budget, xp)
         cap = xp.minimum(q + x, 1 + 0 * q)
         return xp.where(budget == math.inf, xp.where(q > 0, 1 + 0 * q, 0 * q), cap)
+
+
+def _listed(name: str, value: Array) -> Array:
+    """Nested lists as a numpy array; other values as they are."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    return _validate.as_array(numpy_namespace, value, None, name)
 
 
 def check_solver(divergence: Divergence, solver: str) -> None:

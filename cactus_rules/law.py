@@ -106,7 +106,8 @@ def _as_numpy(rows: Array, name: str) -> np.ndarray:
 def _normalised(array: np.ndarray, rows: Array, name: str) -> np.ndarray:
     # Each dtype's sums are off 1 by its own rounding; float64 rows may come from a float32 softmax.
     dtype = str(getattr(rows, "dtype", array.dtype)).rsplit(".", maxsplit=1)[-1]
-    _validate.check_rows(_XP, array, name, dtype="float32" if dtype == "float64" else dtype)
+    dtype = "float32" if dtype == "float64" else dtype
+    _validate.check_rows(_XP, array, name, dtype=dtype, repairs=False)
     return np.asarray(array / array.sum(axis=-1, keepdims=True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ from cactus_rules._arrays import (
     asarray,
     float64,
     namespace,
+    numpy_namespace,
     positive,
     possible,
 )
+from cactus_rules._validate import as_array
 from cactus_rules.rules.base import Numbers
 from cactus_rules.sparse import Sparse
 
@@ -79,6 +82,14 @@ def draw(row: Array | Sparse, u: float) -> int:
     Raises:
         ValueError: a row with a negative or non-finite entry or without mass, or u outside [0, 1).
     """
+    if isinstance(row, (list, tuple)):
+        row = as_array(numpy_namespace, row, None, "row")
+    shape = getattr(row, "shape", None)
+    if shape is None or len(shape) != 1:
+        got = reprlib.repr(row) if shape is None else f"shape {tuple(shape)}"
+        raise ValueError(
+            f"row must be one row (V,) of probabilities, an array or a list, got {got}"
+        )
     if isinstance(row, Sparse):
         order = np.argsort(row.ids, stable=True)
         probs = np.where(row.ids >= 0, row.probs, 0.0)

@@ -26,7 +26,7 @@ from cactus_rules.random import Stream
 from cactus_rules.random import uniforms as philox_uniforms
 from cactus_rules.rules import Rule
 from cactus_rules.rules.base import check_rule
-from cactus_rules.sparse import Sparse, align
+from cactus_rules.sparse import Sparse, align, emptied
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,8 @@ def verify(
     if policy == "strict":
         named = tokens if ids is None else np.asarray(given)
         _check_data(xp, draft_probs, target_probs, tokens, length, named, ids)
+    elif ids is not None:
+        target_probs = emptied(target_probs)
     draft = None if rule.ignores_draft else draft_probs
     with quiet(xp):
         take = token_walk if walk == "token" else block_walk

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import math
+import reprlib
+from typing import Any
 
 import numpy as np
 
-from cactus_rules._arrays import Array, Namespace, float64, namespace, quiet
+from cactus_rules._arrays import (
+    Array,
+    Namespace,
+    float64,
+    has_axes,
+    is_kind,
+    is_numpy,
+    namespace,
+    numpy_namespace,
+    quiet,
+)
+from cactus_rules._validate import as_array
 from cactus_rules.sparse import Sparse
 
 _FEW = 256
@@ -24,7 +37,7 @@ def warp(
     """Probabilities of the sampled token, the law that an acceptance rule must be given.
 
     Args:
-        logits: `(..., V)`; -inf excludes a token.
+        logits: `(..., V)`; -inf excludes a token. Arrays of any library, or nested lists.
         temperature: > 0, or 0 for one-hot at the argmax (the lowest id among equals).
         top_k: keep the k largest, ties to the lower id; 0 keeps all.
         top_p: keep the shortest prefix, by falling probability, with this mass; 1 keeps all.
@@ -34,13 +47,14 @@ def warp(
     vLLM and transformers. Apply the same options to draft and target.
 
     Returns:
-        Probabilities `(..., V)`, in the dtype of `logits` (float32 for half types).
+        Probabilities `(..., V)`, in the dtype of `logits` (float32 for half types, float64 for
+        integers). NaN where a row has NaN, +inf or nothing but -inf.
 
     Raises:
-        ValueError: an option outside its range.
+        ValueError: an option outside its range; logits that are no rows of numbers.
     """
     check_options(temperature, top_k, top_p, min_p)
-    xp = namespace(logits)
+    xp, logits = as_logits(logits)
     with quiet(xp):
         wide = logits if str(logits.dtype).endswith("64") else xp.astype(logits, xp.float32)
         if temperature == 0:
@@ -61,32 +75,76 @@ def candidates(
     top_p: float = 1.0,
     min_p: float = 0.0,
 ) -> Sparse:
-    """As `warp`, for numpy logits `(..., V)`, as candidate lists of the tokens that remain."""
+    """As `warp`, for numpy logits `(..., V)`, as candidate lists of the tokens that remain.
+
+    A row that `warp` makes NaN lists token 0 with NaN, which "strict" refuses and "safe" repairs.
+    """
     check_options(temperature, top_k, top_p, min_p)
     top_k = int(top_k)
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    logits = np.asarray(logits)
+    _, logits = as_logits(as_array(numpy_namespace, logits, None, "logits"))
     if 0 < top_k < logits.shape[-1] and temperature > 0:
         ids = np.empty((*logits.shape[:-1], top_k), np.int64)
         for at in np.ndindex(*logits.shape[:-1]):
             ids[at] = _largest(logits[at], top_k)
         kept = warp(np.take_along_axis(logits, ids, axis=-1), **options)  # type: ignore[arg-type]
-        return Sparse(np.where(kept > 0, ids, -1), kept)
+        ids = np.where(kept > 0, ids, -1)
+        ids[..., :1][np.isnan(kept[..., :1])] = 0
+        return Sparse(ids, kept)
     if temperature > 0 and (top_p < 1 or min_p > 0):
         return _nuclei(logits, warp(logits, temperature=temperature), top_p, min_p)
-    return Sparse.from_dense(warp(logits, **options))  # type: ignore[arg-type]
+    law = warp(logits, **options)  # type: ignore[arg-type]
+    law[..., 1:][np.isnan(law[..., 1:])] = 0
+    return Sparse.from_dense(law)
 
 
 def check_options(temperature: float, top_k: int, top_p: float, min_p: float) -> None:
     """ValueError for a sampling option outside its range."""
-    if not (temperature >= 0 and math.isfinite(temperature)):
+    if not 0 <= _number("temperature", temperature) < math.inf:
         raise ValueError(f"temperature must be finite and >= 0 (0 is greedy), got {temperature!r}")
-    if isinstance(top_k, bool) or top_k != int(top_k) or top_k < 0:
+    k = _number("top_k", top_k)
+    if isinstance(top_k, bool) or not (0 <= k < math.inf and k == int(k)):
         raise ValueError(f"top_k must be an integer >= 0 (0 keeps all tokens), got {top_k!r}")
-    if not 0 < top_p <= 1:
+    if not 0 < _number("top_p", top_p) <= 1:
         raise ValueError(f"top_p must be in (0, 1] (1 keeps all tokens), got {top_p!r}")
-    if not 0 <= min_p <= 1:
+    if not 0 <= _number("min_p", min_p) <= 1:
         raise ValueError(f"min_p must be in [0, 1] (0 keeps all tokens), got {min_p!r}")
+
+
+def _number(name: str, value: Any) -> float:
+    """An option as a float, NaN for what is no number; ValueError for several numbers."""
+    if has_axes(value):
+        raise ValueError(
+            f"{name} must be one number, got an array {tuple(value.shape)}: one value per request "
+            "is a tensor in cactus_rules.adapters.torch.warp"
+        )
+    try:
+        return math.nan if isinstance(value, (str, bytes)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def as_logits(logits: Any) -> tuple[Namespace, Array]:
+    """The namespace of logits, and they as floats `(..., V)`; ValueError for what is none."""
+    if isinstance(logits, (list, tuple)):
+        logits = as_array(numpy_namespace, logits, None, "logits")
+    try:
+        xp = namespace(logits)
+    except TypeError:
+        raise ValueError(
+            f"logits must be rows (..., V), an array or nested lists, got {reprlib.repr(logits)}"
+        ) from None
+    if is_numpy(xp):
+        logits = np.asarray(logits)
+    if is_kind(xp, logits, "integral"):
+        logits = xp.astype(logits, xp.float64)
+    if not is_kind(xp, logits, "real floating"):
+        raise ValueError(f"logits must hold floats, got dtype {logits.dtype}")
+    if logits.ndim == 0 or logits.shape[-1] == 0:
+        raise ValueError(
+            f"logits must be rows (..., V) of at least one token, got shape {tuple(logits.shape)}"
+        )
+    return xp, logits
 
 
 def one_hot_argmax(xp: Namespace, logits: Array) -> Array:
@@ -146,7 +204,9 @@ def _nuclei(logits: np.ndarray, probs: np.ndarray, top_p: float, min_p: float) -
 def _nucleus(
     logits: np.ndarray, probs: np.ndarray, top_p: float, min_p: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ids, rising, and law of the tokens of one row that top-p and min-p keep."""
+    """Ids, rising, and law of the tokens of one row that top-p and min-p keep; 0 of no law."""
+    if np.isnan(probs[0]):
+        return np.zeros(1, np.int64), probs[:1]
     if top_p < 1:
         bar = top_p * np.sum(probs.astype(np.float64))
         count = min(_FEW, len(probs))
@@ -168,10 +228,12 @@ def _nucleus(
 
 
 def _largest(logits: np.ndarray, k: int) -> np.ndarray:
-    """Ids, rising, of the k largest logits of a row, ties to the lower id."""
+    """Ids, rising, of the k largest logits of a row, ties to the lower id; NaN is the largest."""
     if k == len(logits):
         return np.arange(k)
-    bar = np.partition(logits, len(logits) - k)[len(logits) - k]
+    largest = np.partition(logits, len(logits) - k)[-k:]
+    if np.isnan(largest).any():
+        return np.sort(np.argpartition(logits, len(logits) - k)[-k:])
+    bar = largest[0]
     above, ties = np.flatnonzero(logits > bar), np.flatnonzero(logits == bar)
-    ids = np.concatenate([above, ties[: k - len(above)]])
-    return np.sort(ids) if len(ids) == k else np.arange(k)
+    return np.sort(np.concatenate([above, ties[: k - len(above)]]))

@@ -58,8 +58,17 @@ BAD_DATA: list[tuple[Callable[[], Any], str]] = [
         "token 0 has probability 0 in p, so it was not drawn from it: pass the row that the token "
         "was sampled from (p is the draft, q the target; check the order), or None for a one-hot",
     ),
-    (_accept(token=3), "token is 3, outside the vocabulary of 3 tokens: pad short drafts with -1"),
-    (_accept(token=-1), "token is -1, outside the vocabulary of 3 tokens"),
+    (
+        _accept(token=3),
+        "token is 3, outside the vocabulary of 3 tokens: give one drafted token per row, an id "
+        "that the target has; verify takes drafts that end early",
+    ),
+    (_accept(token=-1), "token is -1, outside the vocabulary of 3 tokens: give one drafted token"),
+    (
+        _accept(q=[0.2, 0.3, 0.5000001]),
+        "q sums to 1.0000001, off 1 by more than float64 explains: a softmax in float32 does that; "
+        "divide the rows by their sums in float64, or keep them in float32",
+    ),
     (
         _accept(p=[P, P], q=[Q, [0.5, np.nan, 0.5]], token=[0, 0]),
         "q[1, 1] is nan: probabilities must be finite",
@@ -96,6 +105,10 @@ WRONG_CALLS: list[tuple[Callable[[], Any], str]] = [
     (
         _accept(p=[P] * 2, q=[Q] * 2, token=[0, 0, 0]),
         "token (3,) does not fit p (2, 3): give one token per row, (2,)",
+    ),
+    (
+        _accept(delta=cr.Lossless()),
+        "delta is a budget, got Lossless(): give a rule as rule=",
     ),
     (_accept(policy="lax"), "policy must be 'strict' or 'safe', got 'lax'"),
     (_accept(delta=-0.1), "Cactus: delta must be a number or an array of numbers >= 0, got -0.1"),
@@ -179,6 +192,21 @@ WRONG_CALLS: list[tuple[Callable[[], Any], str]] = [
         lambda: cr.boost(np.array([0.1, 0.2]), np.array([0.1, 0.2, 0.3])),
         "q_n (2,) and delta (3,) do not broadcast: give one delta per q_n",
     ),
+    (
+        lambda: cr.boost(None, 0.1),
+        "q_n and delta must be numbers, or arrays of one library, got None and 0.1",
+    ),
+    (
+        lambda: cr.boost("x", 0.1),
+        "q_n and delta must be numbers, or arrays of one library, got 'x'",
+    ),
+    (lambda: cr.boost(0.1, None), "arrays of one library, got 0.1 and None"),
+    (lambda: cr.boost([[0.1], [0.1, 0.2]], 0.1), "q_n must be an array, or nested lists whose"),
+    (
+        lambda: cr.Metrics().add(None),  # type: ignore[arg-type]
+        "verification must be what verify(...) returned, got NoneType",
+    ),
+    (lambda: cr.Metrics().add(_accept()()), "returned, got Acceptance: `accept` decides on single"),
 ]
 
 
@@ -196,6 +224,11 @@ def test_nested_lists_are_rows() -> None:
     arrays = cr.verify(P[None], np.stack([Q, Q]), [0], cr.Lossless(), uniforms=U)
     np.testing.assert_array_equal(given.token_ids, arrays.token_ids)
     assert float(cr.audit(p, q, cr.Cactus(0.1)).kl) == float(cr.audit(P, Q, cr.Cactus(0.1)).kl)
+    np.testing.assert_array_equal(cr.boost(q, [0.1]), cr.boost(Q, 0.1))
+    np.testing.assert_array_equal(cr.warp(q), cr.warp(Q))
+    np.testing.assert_array_equal(cr.warp([1, 2]), cr.warp(np.array([1.0, 2.0])))
+    np.testing.assert_array_equal(cr.candidates([q, q], top_k=2).ids, [[1, 2]] * 2)
+    assert cr.draw(q, 0.4) == cr.draw(Q, 0.4) == 1
 
 
 def test_lists_beside_arrays_become_arrays_of_their_kind(kind: Kind) -> None:
@@ -252,7 +285,8 @@ def test_output_law_and_audit_name_what_does_not_fit(
 
 
 def test_output_law_refuses_rows_that_are_no_laws() -> None:
-    with pytest.raises(ValueError, match=r"p\[1\] is nan"):
+    # They take no policy, so that their errors advise none.
+    with pytest.raises(ValueError, match=r"p\[1\] is nan: .*pass softmax outputs, not logits$"):
         cr.output_law(np.array([0.5, np.nan]), np.array([0.5, 0.5]), cr.Lossless())
     with pytest.raises(ValueError, match=r"q sums to 1\.5"):
         cr.audit(np.array([0.5, 0.5]), np.array([0.5, 1.0]), cr.Lossless())
@@ -271,6 +305,12 @@ def test_output_law_refuses_rows_that_are_no_laws() -> None:
 def test_draw_needs_a_row_with_mass_and_a_uniform(row: list[float], u: float, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         cr.draw(np.array(row), u)
+
+
+@pytest.mark.parametrize("row", [None, 0.5, [[0.5, 0.5]], LISTED.dense(3)[None]], ids=str)
+def test_draw_needs_one_row(row: Any) -> None:
+    with pytest.raises(ValueError, match=r"row must be one row \(V,\) of probabilities"):
+        cr.draw(row, 0.5)
 
 
 def test_strict_is_the_default_for_numpy_and_safe_for_other_kinds(kind: Kind) -> None:

@@ -162,6 +162,58 @@ def test_dense_and_from_dense_are_inverse(pair: strategies.Pair) -> None:
     assert np.all((listed.ids >= 0) == (listed.probs > 0))
 
 
+NAN, INF = np.nan, np.inf
+
+BAD_LISTS = {
+    "empty": cr.Sparse([-1, -1], [0.5, 0.5]),
+    "nan": cr.Sparse([7, 9], [NAN, NAN]),
+    "inf": cr.Sparse([7, 9], [INF, -INF]),
+    "zero": cr.Sparse([7, 9], [0.0, 0.0]),
+    "negative": cr.Sparse([7, 7], [0.5, -0.7]),
+    "overflow": cr.Sparse([7, 7], np.array([6e4, 6e4], np.float16)),
+    "of nan": cr.candidates(np.full(20, NAN), top_k=4),
+    "of -inf": cr.candidates(np.full(20, -INF), top_p=0.5),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_LISTS.values(), ids=BAD_LISTS)
+@pytest.mark.parametrize("walk", ["token", "block"])
+@pytest.mark.parametrize("token", [-1, -2, 0, 5, 9, 10**12])
+def test_a_list_with_nothing_usable_emits_token_0(bad: cr.Sparse, walk: str, token: int) -> None:
+    target = _repeated(bad, 2)
+    v = cr.verify(None, target, [token], cr.Lossless(), seeds=1, steps=0, policy="safe", walk=walk)
+    emitted = v.token_ids[: int(v.num_accepted) + 1]
+    np.testing.assert_array_equal(emitted, 0)
+    assert all(cr.Status.TARGET_REPAIRED in cr.Status(int(s)) for s in v.status[: len(emitted)])
+    # Only a token 0 that the block walk was given may be kept.
+    assert v.num_accepted == 0 or (walk == "block" and token == 0)
+    if token != -1:
+        a = cr.accept(None, bad, token, rule=cr.Lossless(), policy="safe")
+        assert a.sample(np.random.default_rng(0))[1] == 0
+    with pytest.raises(ValueError, match=r"target_probs\[0(, \d+)?\]|outside the vocabulary"):
+        cr.verify(None, target, [token], cr.Lossless(), seeds=1, steps=0)
+
+
+def test_a_bad_list_emits_the_largest_usable_entry() -> None:
+    target = _repeated(cr.Sparse([7, 3, 9], [NAN, 0.2, 0.6]), 2)
+    v = cr.verify(None, target, [5], cr.Lossless(), seeds=1, steps=0, policy="safe")
+    np.testing.assert_array_equal(v.token_ids, [9, -1])
+
+
+def test_sizes_and_ids_that_make_no_rows_are_refused() -> None:
+    for call, text in (
+        (lambda: cr.Sparse([5, -3], [0.5, 0.5]), "ids must be >= 0, or -1 for padding, got -3"),
+        (lambda: cr.Sparse([[1], [1, 2]], [[1.0]]), "Sparse: ids must be an array, or nested"),
+        (lambda: cr.Sparse([7], [1.0]).dense(5), r"vocabulary_size must be an integer >= 8.*got 5"),
+        (lambda: cr.Sparse([-1], [1.0]).dense(-1), "vocabulary_size must be an integer >= 0"),
+        (lambda: cr.Sparse([7], [1.0]).dense(9.5), r"vocabulary_size must .* got 9\.5"),
+        (lambda: cr.Sparse.from_dense(0.5), r"rows must hold floats \(\.\.\., V\), got float64 of"),
+        (lambda: cr.Sparse.from_dense(None), "rows must hold floats"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()
+
+
 def test_errors_name_what_is_wrong() -> None:
     ids, probs = np.array([1, 2]), np.array([0.5, 0.5])
     with pytest.raises(ValueError, match=r"ids \(2,\) and probs \(1,\) must have one shape"):

@@ -156,9 +156,55 @@ def test_dtype_of_the_result(dtype: str, kind: Kind) -> None:
         ("top_p", 1.1, r"top_p must be in \(0, 1\] \(1 keeps all tokens\), got 1.1"),
         ("min_p", -0.1, r"min_p must be in \[0, 1\] \(0 keeps all tokens\), got -0.1"),
         ("min_p", 1.1, r"min_p must be in \[0, 1\] \(0 keeps all tokens\), got 1.1"),
+        ("temperature", None, "temperature must be finite and >= 0 .*, got None"),
+        ("temperature", "1", "temperature must be finite and >= 0 .*, got '1'"),
+        (
+            "temperature",
+            np.ones(2),
+            r"temperature must be one number, got an array \(2,\): .*torch",
+        ),
+        ("top_k", math.inf, "top_k must be an integer >= 0 .*, got inf"),
+        ("top_k", math.nan, "top_k must be an integer >= 0 .*, got nan"),
+        ("top_k", [1], r"top_k must be an integer >= 0 .*, got \[1\]"),
+        ("top_p", "x", r"top_p must be in \(0, 1\] .*, got 'x'"),
+        ("min_p", None, r"min_p must be in \[0, 1\] .*, got None"),
     ],
 )
 def test_options_outside_their_range_are_refused(option: str, value: Any, text: str) -> None:
     for call in (cr.warp, cr.candidates):
         with pytest.raises(ValueError, match=text):
             call(np.array([1.0, 2.0]), **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("logits", "text"),
+    [
+        (None, "logits must .*(got None|dtype object)"),
+        ("x", "logits must .*(got 'x'|dtype <U1)"),
+        (0.5, r"logits must be rows \(\.\.\., V\) of at least one token, got shape \(\)"),
+        ([], r"logits must be rows \(\.\.\., V\) of at least one token, got shape \(0,\)"),
+        (np.zeros((2, 0)), r"of at least one token, got shape \(2, 0\)"),
+        (np.array([True, False]), "logits must hold floats, got dtype bool"),
+        ([[1.0], [1.0, 2.0]], "logits must be an array, or nested lists whose rows are of one"),
+    ],
+    ids=str,
+)
+def test_logits_are_rows_of_numbers(logits: Any, text: str) -> None:
+    for call in (cr.warp, cr.candidates):
+        with pytest.raises(ValueError, match=text):
+            call(logits)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"top_k": 4}, {"top_k": 99}, {"top_p": 0.5}, {"min_p": 0.1}], ids=str
+)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf], ids=str)
+def test_a_row_without_a_law_lists_token_0_with_nan(options: dict[str, Any], bad: float) -> None:
+    logits = np.zeros((3, 600))
+    # One bad entry among equals, or no finite one.
+    logits[1, 500 if bad > 0 or math.isnan(bad) else slice(None)] = bad
+    assert np.isnan(cr.warp(logits, **options)[1]).all()
+    listed = cr.candidates(logits, **options)
+    np.testing.assert_array_equal(listed.ids[1][listed.ids[1] >= 0], [0])
+    assert np.isnan(listed.probs[1, 0])
+    np.testing.assert_allclose(listed.dense(600)[[0, 2]], cr.warp(logits, **options)[[0, 2]])
