@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import array_api_compat.torch as xp
 import torch
 from torch import Tensor
 
 import cactus_rules as cr
 from cactus_rules._arrays import Rows
-from cactus_rules._validate import check_fits
+from cactus_rules._validate import as_array, check_fits
 from cactus_rules.adapters import kernels
 from cactus_rules.adapters.torch.logits import LogitRows
+from cactus_rules.rules.base import check_rule
 
 
 def verify(
@@ -61,10 +63,15 @@ def verify(
         A `cactus_rules.Verification` of tensors on the device of the rows.
 
     Raises:
-        ValueError: shapes that do not fit, not exactly one of `uniforms` and `seeds`, bad data
-            under "strict"; kernel=True with policy="strict" or walk="block".
+        ValueError: rows that are no tensors, shapes that do not fit, not exactly one of `uniforms`
+            and `seeds`, bad data under "strict"; kernel=True with policy="strict" or walk="block".
         RuntimeError: kernel=True where the kernels cannot run.
     """
+    check_rule(rule)
+    _check_rows(draft, target)
+    draft_token_ids = as_array(xp, draft_token_ids, target, "draft_token_ids")
+    if kernel is not None and not isinstance(kernel, bool):
+        raise ValueError(f"kernel must be True, False or None, got {kernel!r}")
     if (uniforms is None) == (seeds is None):
         raise ValueError("give either uniforms=, or seeds= with steps=, exactly one of them")
     fusable = walk == "token" and policy != "strict"
@@ -90,6 +97,19 @@ def verify(
         steps=steps,
         policy=policy,
         walk=walk,
+    )
+
+
+def _check_rows(draft: Any, target: Any) -> None:
+    if not isinstance(target, Tensor):
+        name, wanted, rows = "target", "(B, K+1, V)", target
+    elif not (draft is None or isinstance(draft, Tensor)):
+        name, wanted, rows = "draft", "(B, K, V), or None for one-hot drafts", draft
+    else:
+        return
+    raise ValueError(
+        f"{name} must be a tensor {wanted}, got {type(rows).__name__}: cactus_rules.verify takes "
+        "other arrays and Sparse"
     )
 
 

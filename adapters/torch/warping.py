@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 import cactus_rules as cr
-from cactus_rules.warp import check_options, filtered, one_hot_argmax, softmax
+from cactus_rules._validate import check_fits
+from cactus_rules.warp import as_logits, check_options, filtered, one_hot_argmax, softmax
 
 _OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
@@ -32,14 +33,23 @@ def warp(
         what `cactus_rules.warp` makes of it with its request's options.
 
     Raises:
-        ValueError: a number outside its range. The values of tensors are not looked at, since that
-            would synchronise: there, too low counts as the lowest and too high as the highest.
+        ValueError: a number outside its range, a tensor that does not fit. The values of tensors
+            are not looked at, since that would synchronise: there, too low counts as the lowest and
+            too high as the highest.
     """
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     numbers = {name: value for name, value in given.items() if not isinstance(value, Tensor)}
     check_options(**{**_OFF, **numbers})  # type: ignore[arg-type]
     if len(numbers) == len(given):
         return cr.warp(logits, **numbers)  # type: ignore[arg-type,no-any-return]
+    if not isinstance(logits, Tensor):
+        raise ValueError(
+            f"logits must be a tensor (B, ..., V) where options are, got {type(logits).__name__}"
+        )
+    _, logits = as_logits(logits)
+    for name, value in given.items():
+        if isinstance(value, Tensor):
+            check_fits(name, tuple(value.shape), tuple(logits.shape[:-1][:1]), "request")
     wide = logits if logits.dtype == torch.float64 else logits.float()
     heat = _column(temperature, wide, wide.dtype)
     greedy = heat <= 0

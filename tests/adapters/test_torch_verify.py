@@ -263,6 +263,25 @@ class TestArguments:
                 None, torch.ones(1, 1, 2) / 2, torch.empty(1, 0, dtype=torch.int64), cr.Lossless()
             )
 
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            ({"rule": "lossless"}, r"rule must be a rule such as Lossless\(\).*, got 'lossless'"),
+            ({"target": np.ones((1, 2, 2)) / 2}, r"target must be a tensor .*, got ndarray"),
+            ({"target": None}, r"target must be a tensor \(B, K\+1, V\), got NoneType"),
+            ({"draft": cr.Sparse([0], [1.0])}, r"draft must be a tensor .*None.*, got Sparse"),
+            ({"draft_token_ids": None}, "draft_token_ids must be an array"),
+            ({"kernel": "x"}, "kernel must be True, False or None, got 'x'"),
+        ],
+        ids=str,
+    )
+    def test_types_are_checked_first(self, change: dict[str, Any], text: str) -> None:
+        given = {"draft": None, "target": torch.ones(1, 2, 2) / 2, "draft_token_ids": [[0]]}
+        options: dict[str, Any] = {**given, "rule": cr.Lossless(), "seeds": 1, "steps": 0}
+        assert verify(**options).token_ids.shape == (1, 2)
+        with pytest.raises(ValueError, match=text):
+            verify(**options | change)
+
     def test_strict_checks_probabilities(self) -> None:
         with pytest.raises(ValueError, match="target_probs"):
             _one([[0.5, 0.6], [0.5, 0.5]], [[0.5, 0.5]], [0], policy="strict")

@@ -71,6 +71,25 @@ def test_numbers_are_checked_and_tensors_clamped() -> None:
     torch.testing.assert_close(wild[1], cr.warp(logits[1]))
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_one_value_per_request(batch: int) -> None:
+    text = rf"temperature \(3,\) does not fit the requests \({batch},\): give one value per request"
+    with pytest.raises(ValueError, match=text):
+        warp(_logits(batch, 40), temperature=torch.ones(3))
+    with pytest.raises(ValueError, match=r"top_k \(1, 1\) does not fit the requests"):
+        warp(_logits(batch, 40), top_k=torch.ones(1, 1))
+    everywhere = warp(_logits(batch, 40), temperature=torch.tensor([2.0]))
+    assert torch.equal(everywhere, cr.warp(_logits(batch, 40), temperature=2.0))
+
+
+def test_logits_are_a_tensor_of_numbers() -> None:
+    heat = torch.ones(2)
+    with pytest.raises(ValueError, match=r"logits must be a tensor .*, got ndarray"):
+        warp(_logits(2, 40).numpy(), temperature=heat)
+    with pytest.raises(ValueError, match=r"logits must hold floats, got dtype torch\.bool"):
+        warp(_logits(2, 40) > 0, temperature=heat)
+
+
 def test_nothing_leaves_the_device() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
