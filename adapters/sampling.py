@@ -174,9 +174,11 @@ class Sampling:
 
 def usable(rows: NDArray[np.floating[Any]], *, greedy: bool) -> NDArray[np.bool_]:
     """Which rows of logits `(n, V)` make a law: no NaN, one finite entry; +inf only if `greedy`."""
-    peak = rows.max(axis=-1)
-    unusable = np.isnan(peak) | (peak == -np.inf)
-    return ~(unusable if greedy else unusable | (peak == np.inf))
+    peak = np.asarray(rows.max(axis=-1))
+    unusable: NDArray[np.bool_] = np.isnan(peak) | (peak == -np.inf)
+    if not greedy:
+        unusable |= peak == np.inf
+    return np.logical_not(unusable)
 
 
 def _require(name: str, value: object, holds: bool, requirement: str) -> None:

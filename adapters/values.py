@@ -26,14 +26,16 @@ def check_integer(name: str, value: Any, low: int, high: int = MAX_INT32, remedy
 
 def check_number(name: str, value: Any) -> None:
     """ValueError unless the value is a number."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ValueError(f"{name}={reprlib.repr(value)} must be a number")
 
 
 def check_callable(name: str, value: Any) -> None:
     """ValueError unless the value can be called, or is None."""
     if value is not None and not callable(value):
-        raise ValueError(f"{name}={reprlib.repr(value)} must be a function, or None to leave it out")
+        raise ValueError(
+            f"{name}={reprlib.repr(value)} must be a function, or None to leave it out"
+        )
 
 
 def check_seed(value: Any, name: str = "seed") -> int:
@@ -46,7 +48,7 @@ def check_stop(stop: Any) -> tuple[str, ...]:
     texts = (stop,) if isinstance(stop, str) else stop
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
         raise ValueError(
-            f"stop={reprlib.repr(stop)} must be a string or a list of strings; leave it out for none"
+            f"stop={reprlib.repr(stop)} must be a string or a list of strings; leave it out if none"
         )
     return tuple(texts)
 

@@ -79,9 +79,7 @@ FIELDS = {
     "llama_model_quantize_params": {"allow_requantize", "ftype", "nthread"},
     "llama_batch": {"logits", "n_seq_id", "n_tokens", "pos", "seq_id", "token"},
 }
-INSTALL_HINT = (
-    f"{install_hint('llamacpp')} (it is compiled from source, which takes some minutes)"
-)
+INSTALL_HINT = f"{install_hint('llamacpp')} (it is compiled from source, which takes some minutes)"
 CUDA_HINT = (
     "this CUDA build needs CUDA's libraries: import a CUDA build of torch first, or name their "
     "folder in LD_LIBRARY_PATH; libcuda.so.1 comes with the GPU's driver"

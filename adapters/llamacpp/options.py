@@ -55,7 +55,11 @@ class ModelOptions:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for name, high in (("n_ctx", MAX_INT32), ("n_batch", MAX_INT32), ("n_threads", MAX_THREADS)):
+        for name, high in (
+            ("n_ctx", MAX_INT32),
+            ("n_batch", MAX_INT32),
+            ("n_threads", MAX_THREADS),
+        ):
             value = getattr(self, name)
             if value is not None or name == "n_batch":
                 check_integer(name, value, 1, high)
@@ -84,7 +88,9 @@ class ModelOptions:
         params.n_batch = self.n_batch
         params.n_ubatch = min(self.n_batch, 512)
         params.n_seq_max = 1
-        params.n_threads = params.n_threads_batch = self.n_threads or min(_usable_cores(), MAX_THREADS)
+        params.n_threads = params.n_threads_batch = self.n_threads or min(
+            _usable_cores(), MAX_THREADS
+        )
         params.type_k = cache_type("type_k", self.type_k)
         params.type_v = cache_type("type_v", self.type_v)
         params.flash_attn_type = -1 if self.flash_attn is None else int(self.flash_attn)

@@ -57,7 +57,9 @@ def register(commands: Any) -> None:
     models.add_argument(
         "--ctx", type=integer(1), metavar="N", help="context length (default: 4096)"
     )
-    models.add_argument("--threads", type=integer(1, 512), metavar="N", help="CPU threads, at most 512")
+    models.add_argument(
+        "--threads", type=integer(1, 512), metavar="N", help="CPU threads, at most 512"
+    )
     models.add_argument(
         "--gpu-layers",
         type=integer(-1),
@@ -149,17 +151,20 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.gpu_backend is not None:
         load_backend(arguments.gpu_backend)
-    with warnings_on_stderr(), SpeculativeLlama(
-        arguments.target,
-        None if arguments.draft == "none" else arguments.draft,
-        rule=rule,
-        num_draft_tokens=arguments.num_draft_tokens,
-        adaptive=not arguments.fixed_length,
-        draft_sampling=arguments.draft_sampling,
-        n_ctx=arguments.ctx,
-        n_threads=arguments.threads,
-        n_gpu_layers=arguments.gpu_layers,
-    ) as llama:
+    with (
+        warnings_on_stderr(),
+        SpeculativeLlama(
+            arguments.target,
+            None if arguments.draft == "none" else arguments.draft,
+            rule=rule,
+            num_draft_tokens=arguments.num_draft_tokens,
+            adaptive=not arguments.fixed_length,
+            draft_sampling=arguments.draft_sampling,
+            n_ctx=arguments.ctx,
+            n_threads=arguments.threads,
+            n_gpu_layers=arguments.gpu_layers,
+        ) as llama,
+    ):
         start = time.perf_counter()
         generation = _start(llama, prompt, arguments)
         interrupted = _stream(generation, show=not arguments.json)
@@ -255,7 +260,7 @@ def table(completion: Completion, seconds: float) -> str:
     rows = [
         (
             "tokens per target call",
-            f"{count / max(metrics.num_target_calls, 1):.2f} (all calls, those without a draft too)",
+            f"{count / max(metrics.num_target_calls, 1):.2f} (all calls, also without a draft)",
         ),
         (
             "mean acceptance length",

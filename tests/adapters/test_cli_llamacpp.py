@@ -28,7 +28,7 @@ def test_the_table_says_what_its_two_lengths_count(
 ) -> None:
     assert generate(pair, "--rule", "mentored", "--delta", "0.1", "--seed", "1") == 0
     shown = capsys.readouterr().err
-    assert "(all calls, those without a draft too)" in shown
+    assert "(all calls, also without a draft)" in shown
     assert "(calls with a draft: 1 + accepted tokens)" in shown
     assert "nats (bounds KL(output||target) in expectation)" in shown
 

@@ -161,7 +161,7 @@ def test_one_nan_that_a_filter_would_hide_is_an_error(pair: TinyPair, opened: Op
         return row
 
     stream = opened(pair.target, pair.draft).generate(PROMPT, top_k=3, logits_processor=processor)
-    with pytest.raises(EngineError, match="position 5 .* holds NaN"):
+    with pytest.raises(EngineError, match=r"position 5 .* holds NaN"):
         next(stream)
 
 

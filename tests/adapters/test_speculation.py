@@ -286,11 +286,9 @@ def test_a_row_without_a_law_is_told_after_the_tokens_before_it(
         return row if len(prefix) < 9 else row * np.nan
 
     made: list[Round] = []
+    speculation = make(draft=draft, k=4, logits_processor=spoil, **options)
     with pytest.raises(EngineError, match=r"for position 9 of the text .* holds NaN; look at"):
-        for committed in make(draft=draft, k=4, logits_processor=spoil, **options).run(
-            PROMPT, 30, lambda token: False
-        ):
-            made.append(committed)
+        made.extend(speculation.run(PROMPT, 30, lambda token: False))
     assert sum(len(r.token_ids) for r in made) == 9 - len(PROMPT)
     assert all(r.token_ids and r.finish_reason is None for r in made)
 
