@@ -139,11 +139,11 @@ def run(arguments: argparse.Namespace) -> int:
     print(
         f"target {model.name}; draft: the same, requantised to Q2_K; T = 1, K = 4\n"
         f"{len(contestants) - 1} rules and plain decoding, each on {_size(arguments)}\n"
-        "With the default sizes: about 4 minutes on two idle cores, more on a busy machine.\n",
+        "With the default sizes: about 4 minutes on two idle cores, more on a busy machine\n"
+        "and at the first time, when the draft is made.\n",
         flush=True,
     )
     cells = [(prompt, seed) for prompt in _PROMPTS for seed in range(arguments.seeds)]
-    progress = _Progress(len(contestants) * len(cells), len(contestants) * arguments.seeds)
     with ExitStack() as stack:
         engines = [
             stack.enter_context(
@@ -160,6 +160,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
             for contestant in contestants
         ]
+        progress = _Progress(len(contestants) * len(cells), len(contestants) * arguments.seeds)
         sample = ""
         for prompt, seed in cells:
             for contestant, llama in zip(contestants, engines, strict=True):
