@@ -1,6 +1,6 @@
 """Verification on the CPU: ours against other shapes of the same code, in one run, as ratios.
 
-    python benchmarks/cpu_verify.py [--batch 8 --drafted 8 --vocabulary 151936 --threads 1]
+    python benchmarks/cpu_verify.py [--batch 8 --drafted 8 --vocabulary 151936] [--inductor]
 
 All methods run in turn, round after round, and medians are compared, so that a busy machine slows
 all of them alike. Prints a Markdown table.
@@ -21,15 +21,18 @@ import cactus_rules as cr
 from cactus_rules.adapters.torch import verify
 
 Method = Callable[[], object]
+Verify = Callable[[], cr.Verification]
 
 
-def methods(shape: tuple[int, int, int]) -> dict[str, tuple[Method | None, Method | None]]:
+def methods(
+    shape: tuple[int, int, int], inductor: bool
+) -> dict[str, tuple[Method | None, Method | None]]:
     """Each method from probabilities and from logits."""
     p_logits, q_logits, tokens = batch(shape, "cpu")
     p, q = torch.softmax(p_logits, -1), torch.softmax(q_logits, -1)
     names = {"seeds": torch.arange(shape[0]), "steps": torch.zeros(shape[0], dtype=torch.int64)}
 
-    def ours(rule: cr.Rule) -> tuple[Method, Method]:
+    def ours(rule: cr.Rule) -> tuple[Verify, Verify]:
         return (
             lambda: verify(p, q, tokens, rule, **names),
             lambda: verify(p_logits, q_logits, tokens, rule, logits=True, **names),
@@ -47,6 +50,8 @@ def methods(shape: tuple[int, int, int]) -> dict[str, tuple[Method | None, Metho
         "full-vocabulary Cactus (h at every position)": torch_path(full_vocabulary),
         "vLLM-style torch path (residual at every position)": torch_path(all_residuals),
     }
+    if inductor:
+        found["`verify`, `Lossless()`, compiled"] = (compiled(ours(cr.Lossless())[0]), None)
     try:
         found["transformers `_speculative_sampling`, one call per request"] = (
             None,
@@ -56,6 +61,16 @@ def methods(shape: tuple[int, int, int]) -> dict[str, tuple[Method | None, Metho
         print(f"transformers left out: {error}\n")
     found["`verify`, `Mentored(0.5)` (sorts and searches both rows)"] = ours(cr.Mentored(0.5))
     return found
+
+
+def compiled(method: Verify) -> Method:
+    """The method as Inductor compiles it; its tokens must be those of the method itself."""
+    fast = torch.compile(method, fullgraph=True)
+    start = time.perf_counter()
+    if not torch.equal(fast().token_ids, method().token_ids):
+        raise AssertionError("compiled code emits other tokens")
+    print(f"compiled by Inductor in {time.perf_counter() - start:.0f} s, same tokens\n")
+    return fast
 
 
 def _transformers(draft: torch.Tensor, target: torch.Tensor, tokens: torch.Tensor) -> Method:
@@ -102,9 +117,12 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=151936)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument(
+        "--inductor", action="store_true", help="also compiled code, which takes minutes to make"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    found = methods((args.batch, args.drafted, args.vocabulary))
+    found = methods((args.batch, args.drafted, args.vocabulary), args.inductor)
     medians = measure(found, args.rounds)
     ours = next(iter(medians.values()))
     print(
