@@ -82,7 +82,7 @@ def test_the_demo_interleaves_and_says_what_it_counts(
     assert main(words) == 0
     shown = capsys.readouterr()
     assert "4 rules and plain decoding, each on 5 prompts x 2 seeds x 5 tokens at most" in shown.out
-    assert "about 4 minutes on two idle cores" in shown.out
+    assert "minutes on two idle cores" in shown.out
     for i in range(0, len(ran), 5):
         prompts, seeds, engines = (set(column) for column in zip(*ran[i : i + 5], strict=True))
         assert (len(prompts), len(seeds), len(engines)) == (1, 1, 5)
