@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cactus_rules as cr
+from cactus_rules._validate import is_integer
 from cactus_rules.warp import check_options
 
-from .values import check_callable, check_integer, check_number, is_integer
+from .values import check_callable, check_integer, check_number
 
 _NUMBERS = (
     "temperature",

@@ -7,13 +7,10 @@ import reprlib
 from collections.abc import Sequence
 from typing import Any
 
+from cactus_rules._validate import is_integer
+
 MAX_INT32 = 2**31 - 1
 _SEEDS = range(-(2**63), 2**64)
-
-
-def is_integer(value: object) -> bool:
-    """Whether `value` is an integer of Python or numpy; True and False are not."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def check_integer(name: str, value: Any, low: int, high: int = MAX_INT32, remedy: str = "") -> int:

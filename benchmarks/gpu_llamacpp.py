@@ -47,16 +47,10 @@ from cactus_rules.adapters.llamacpp import (
     library,
     load_backend,
 )
+from cactus_rules.cli.demo import PROMPTS
 
 PROMPT = [tiny_gguf.BOS, *b"Near the dunes"]
 NO_END = {tiny_gguf.BOS: -np.inf, tiny_gguf.EOS: -np.inf, tiny_gguf.TURN: -np.inf}
-TEXTS = (
-    "The old lighthouse keeper opened the door and",
-    "A cactus survives in the desert because",
-    "def moving_average(values, window):\n    ",
-    "Dear customer, thank you for your letter of last week.",
-    "In 1905 a young clerk at the patent office in Bern",
-)
 Prompt: TypeAlias = str | list[int]
 # Products in TF32 keep 10 bits: 2^-11 relative, on logits up to some 10, through two layers.
 LOGIT_TV = 0.02
@@ -253,7 +247,7 @@ def main() -> None:
             print(f"\n{target.name} with {draft.name}; K = 4, temperature 1\n")
         print("| decoding | tokens per target call | accepted / drafted | tokens/s | ratio |")
         print("|---|---|---|---|---|")
-        prompts: Sequence[Prompt] = TEXTS
+        prompts: Sequence[Prompt] = PROMPTS
         if arguments.target is None:
             prompts = [np.random.default_rng(i).integers(0, 256, 48).tolist() for i in range(5)]
         if arguments.small:

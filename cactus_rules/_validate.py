@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import reprlib
 from functools import cache
 from typing import Any
@@ -21,6 +22,11 @@ def check_policy(policy: str | None, default: str) -> str:
     if policy not in _POLICIES:
         raise ValueError(f"policy must be 'strict' or 'safe', got {policy!r}")
     return policy
+
+
+def is_integer(value: object) -> bool:
+    """Whether `value` is an integer of Python or numpy; True and False are not."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def as_rows(

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from cactus_rules._validate import is_integer
+
 
 def expected_tokens(acceptance: float | Sequence[float], k: int) -> float:
     """Mean tokens per target call, recovered or bonus token included.
@@ -55,12 +57,8 @@ def _rates(acceptance: Any) -> np.ndarray:
 
 
 def _check_length(name: str, value: Any) -> None:
-    if not _is_integer(value) or value < 0:
+    if not is_integer(value) or value < 0:
         raise ValueError(f"{name} must be an integer >= 0 (drafted tokens per call), got {value!r}")
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _is_cost(value: Any) -> bool:
@@ -91,7 +89,7 @@ class CostModel:
                 "batch must map the number of tokens of a call to its cost, such as "
                 f"{{1: 1.0, 9: 3.8}}, got {reprlib.repr(self.batch)}"
             )
-        if not all(_is_integer(size) and size >= 1 for size in self.batch):
+        if not all(is_integer(size) and size >= 1 for size in self.batch):
             raise ValueError(
                 f"batch must have integers >= 1 as its keys (tokens), got {list(self.batch)}"
             )

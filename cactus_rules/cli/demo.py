@@ -19,7 +19,7 @@ from cactus_rules.metrics import Metrics
 from cactus_rules.rules import Cactus, Lossless, Mentored, Rule, SampleMatch
 from cactus_rules.verification import Verification
 
-_PROMPTS = (
+PROMPTS = (
     "The old lighthouse keeper opened the door and",
     "A cactus survives in the desert because",
     "def moving_average(values, window):\n    ",
@@ -143,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
         "and at the first time, when the draft is made.\n",
         flush=True,
     )
-    cells = [(prompt, seed) for prompt in _PROMPTS for seed in range(arguments.seeds)]
+    cells = [(prompt, seed) for prompt in PROMPTS for seed in range(arguments.seeds)]
     with ExitStack() as stack:
         engines = [
             stack.enter_context(
@@ -178,7 +178,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _size(arguments: argparse.Namespace) -> str:
     return (
-        f"{len(_PROMPTS)} prompts x {arguments.seeds} seeds x {arguments.max_tokens} tokens at most"
+        f"{len(PROMPTS)} prompts x {arguments.seeds} seeds x {arguments.max_tokens} tokens at most"
     )
 
 
