@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import array_api_compat
 import array_api_compat.numpy
@@ -41,6 +40,18 @@ scalars: Namespace = SimpleNamespace(
 """Numpy's own functions for numpy scalars, less the array overhead where a branch will do."""
 
 
+class Kernels(Protocol):
+    """What takes the place of the core's own passes over rows."""
+
+    def decide(self, draft: Array | None, target: Rows, at: Any, length: Array, u: Array) -> Any:
+        """As `cactus_rules._walk.decide_plainly`."""
+
+    def clip_within_budget(
+        self, draft: Rows, target: Rows, divergence: Any, delta: Array
+    ) -> tuple[Array, Array] | None:
+        """As `cactus_rules._clip.clip_within_budget`; None for a divergence without a kernel."""
+
+
 class Rows(ABC):
     """Rows of probabilities `(..., V)` that are read in a way of their own, such as logits.
 
@@ -49,8 +60,7 @@ class Rows(ABC):
 
     stored: Array
     """The array behind the rows, of the same shape."""
-    decide: Callable[..., Any] | None = None
-    """Takes the place of the walk's accept tests and last draw, as a fused kernel does."""
+    kernels: Kernels | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -80,8 +90,17 @@ class Rows(ABC):
         """All rows, float64."""
 
     @abstractmethod
+    def is_measure(self) -> Array:
+        """Whether all probabilities of a row are finite and >= 0, `(...)`."""
+
+    @abstractmethod
     def first(self, count: int) -> Rows:
         """The rows of the first `count` positions."""
+
+
+def kernels_of(rows: Array) -> Kernels | None:
+    """The kernels that rows bring along."""
+    return rows.kernels if isinstance(rows, Rows) else None
 
 
 def namespace(*arrays: Array) -> Namespace:

@@ -75,7 +75,7 @@ def _laws(
         p = xp.where(sane[..., None], given / total[..., None], p)
     # Before a token that no row has, nothing was drafted.
     p = xp.where(((at.status & int(Status.TOKEN_OUTSIDE)) > 0)[..., None], 0 * p, p)
-    every = Drafted(xp, p, q, ids, lambda: p[..., None, :], lambda: q[..., None, :])
+    every = Drafted(xp, p, q, ids, p[..., None, :], q[..., None, :])
     cap = rule.aligned().numbers(every).cap
     cap = xp.where((q > 0) & (cap >= 0), cap + 0 * q, 0 * q)
     kept = xp.where(cap < p, cap, p)

@@ -26,9 +26,11 @@ from cactus_rules._arrays import (
     Array,
     Namespace,
     asarray,
+    device_of,
     float64,
     is_numpy,
     is_torch,
+    kernels_of,
     namespace,
     numpy_namespace,
     possible,
@@ -53,6 +55,10 @@ def clip_within_budget(
     Rows `(..., V)`, `delta (...)`; returns two float64 arrays `(...)` with b <= 1 <= a, times the
     ratio of the rows' sums where these are not 1.
     """
+    if kernels := kernels_of(target):
+        number = asarray(namespace(target), delta, target)
+        if (ends := kernels.clip_within_budget(draft, target, divergence, number)) is not None:
+            return ends
 
     def solve(xp: Namespace, p: Array, q: Array, delta: Array) -> tuple[Array, Array]:
         if isinstance(divergence, divergences.MaxDivergence):
@@ -115,7 +121,7 @@ def _solved(solve: _Solve, draft: Array, target: Array, number: Array) -> tuple[
 
 def _in_host_memory(xp: Namespace, rows: Array) -> bool:
     """Whether numpy can read rows in place: not on devices, and not for a compiler."""
-    return is_torch(xp) and not xp.compiler.is_compiling() and rows.device.type == "cpu"
+    return is_torch(xp) and not xp.compiler.is_compiling() and device_of(rows).type == "cpu"
 
 
 def _in_parts(

@@ -14,6 +14,7 @@ from enum import IntFlag
 from cactus_rules._arrays import (
     Array,
     Namespace,
+    Rows,
     asarray,
     float64,
     gather,
@@ -78,16 +79,20 @@ def read_positions(
     token = xp.where(inside, token, zero)
     q_n = gather(xp, target, token)
     q_fine = (q_n >= 0) & (q_n <= 1 + sum_tolerance(target.dtype, width))
+    draft = None if rule.ignores_draft else draft
+    whole = rule.reads == "rows" and draft is not None
+    if whole:
+        q_fine = q_fine & _is_measure(xp, target)
     q_n = xp.where(q_fine & inside, q_n, 0.0)
-    if draft is None or rule.ignores_draft:
+    if draft is None:
         p_fine = inside | ~inside
         p_n = 1.0 + 0 * q_n
-        numbers = rule.numbers(Drafted(xp, p_n, q_n, token, None, lambda: float64(xp, target)))
+        numbers = rule.numbers(Drafted(xp, p_n, q_n, token, None, target))
     else:
         p_n = gather(xp, draft, token)
         p_fine = (p_n > 0) & (p_n <= 1 + sum_tolerance(draft.dtype, width)) | ~inside
-        if rule.reads == "rows":
-            p_fine = p_fine & (_is_measure(xp, float64(xp, draft)) | ~inside)
+        if whole:
+            p_fine = p_fine & (_is_measure(xp, draft) | ~inside)
         p_n = xp.where(p_fine & inside, p_n, 1.0 + 0 * q_n)
         numbers = _with_fallback(xp, rule, draft, target, p_n, q_n, token, ~p_fine)
     cap = xp.where((q_n > 0) & (numbers.cap >= 0), numbers.cap + 0 * q_n, 0 * q_n)
@@ -97,8 +102,7 @@ def read_positions(
         + xp.where(inside, zero, zero + int(Status.TOKEN_OUTSIDE))
         + xp.where(q_fine | ~inside, zero, zero + int(Status.TARGET_REPAIRED))
     )
-    one_hot = ~p_fine if draft is not None and not rule.ignores_draft else p_fine
-    return Positions(p_n, q_n, token, numbers, one_hot, status)
+    return Positions(p_n, q_n, token, numbers, p_fine if draft is None else ~p_fine, status)
 
 
 def _with_fallback(
@@ -112,14 +116,10 @@ def _with_fallback(
     one_hot: Array,
 ) -> Numbers:
     """The rule's numbers, with the one-hot reading of it where the draft row is bad."""
-
-    def rows_of_target() -> Array:
-        return float64(xp, target)
-
-    numbers = rule.numbers(Drafted(xp, p_n, q_n, token, lambda: float64(xp, draft), rows_of_target))
+    numbers = rule.numbers(Drafted(xp, p_n, q_n, token, draft, target))
     if rule.reads != "rows":
         return numbers
-    read = rule.numbers(Drafted(xp, p_n, q_n, token, None, rows_of_target))
+    read = rule.numbers(Drafted(xp, p_n, q_n, token, None, target))
     scale = xp.where(one_hot, asarray(xp, read.scale, q_n) + 0 * q_n, numbers.scale + 0 * q_n)
     return Numbers(xp.where(one_hot, read.cap, numbers.cap), scale, numbers.floor, numbers.floor_id)
 
@@ -170,7 +170,9 @@ def sane_target(xp: Namespace, q: Array) -> tuple[Array, Array]:
 
 
 def _is_measure(xp: Namespace, rows: Array) -> Array:
-    """Whether all entries of float64 rows are finite and >= 0."""
+    """Whether all entries of rows are finite and >= 0."""
+    if isinstance(rows, Rows):
+        return rows.is_measure()
     return (xp.min(rows, axis=-1) >= 0) & (xp.max(rows, axis=-1) < math.inf)
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cactus_rules._arrays import Array, Namespace, Rows, float64, gather, is_numpy, is_torch
+from cactus_rules._arrays import (
+    Array,
+    Namespace,
+    Rows,
+    float64,
+    gather,
+    is_numpy,
+    is_torch,
+    kernels_of,
+)
 from cactus_rules._positions import Positions, read_positions, recovered_weights, sane_target
 from cactus_rules.residual import draw_index
 from cactus_rules.rules import Rule
@@ -46,8 +55,10 @@ def token_walk(
 ) -> Walk:
     """Test token after token; stop at the first rejection."""
     at = read_positions(xp, rule, draft, first(target, tokens.shape[-1]), tokens)
-    decide = (target.decide if isinstance(target, Rows) else None) or decide_plainly
-    last = decide(xp, draft, target, at, length, u)
+    if kernels := kernels_of(target):
+        last = kernels.decide(draft, target, at, length, u)
+    else:
+        last = decide_plainly(xp, draft, target, at, length, u)
     return finish_walk(xp, at, last, length)
 
 

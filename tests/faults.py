@@ -39,6 +39,10 @@ OUTSIDE = (
 )
 PHILOX = ("test_random.py::test_philox_gives_the_published_vectors",)
 NAMES = ("test_random.py::test_every_part_of_the_name_counts",)
+KERNELS = "adapters/test_kernels.py::"
+KERNEL_BUDGET = (KERNELS + "test_the_search_keeps_the_budget_on_the_output_law",)
+KERNEL_SEARCH = (KERNELS + "test_the_search_finds_what_the_core_finds",)
+KERNEL_REPORTS = (KERNELS + "test_reports",)
 
 FAULTS = (
     # The accept test and the walk.
@@ -166,6 +170,27 @@ FAULTS = (
     Fault("nucleus one token short", "rules/top_set.py",
           "before = xp.cumulative_sum(descending, axis=-1) - descending",
           "before = xp.cumulative_sum(descending, axis=-1)", RULES),
+    # The kernels.
+    Fault("kernel: <= for < in the accept test", "adapters/kernels/programs.py",
+          "coin * p_n >= cap", "coin * p_n > cap", KERNEL_REPORTS),
+    Fault("kernel: a floor keeps the higher id of a tie", "adapters/kernels/programs.py",
+          "(ids <= floor_id)", "(ids >= floor_id)", KERNEL_REPORTS),
+    Fault("kernel: the draw from the block before", "adapters/kernels/programs.py",
+          "reached > bar), blocks, final", "reached > bar), blocks - 1, final",
+          (KERNELS + "test_the_largest_vocabulary",)),
+    Fault("kernel: a search on the first position's draft", "adapters/kernels/clip.py",
+          "pair % K * draft_k", "0 * draft_k", KERNEL_SEARCH),
+    Fault("kernel: excluded draft mass is not rejected", "adapters/kernels/clip.py",
+          "above = p > a * q", "above = known & (p > a * q)", KERNEL_SEARCH),
+    Fault("kernel: rounding is not counted as spent", "adapters/kernels/clip.py",
+          "spent += rounding * (spent + hidden)", "spent += 0.0 * hidden", KERNEL_BUDGET),
+    Fault("kernel: a surplus beyond the rejected mass costs nothing", "adapters/kernels/clip.py",
+          "most = spent - tl.where(excess > 0.0, excess * drawn, 0.0)", "most = spent",
+          KERNEL_BUDGET),
+    Fault("kernel: tokens raised beyond q cost nothing", "adapters/kernels/clip.py",
+          "keeps = emitted <= delta", "keeps = most <= delta", KERNEL_BUDGET),
+    Fault("kernel: three passes in place of 24", "adapters/kernels/launch.py",
+          "_PASSES = 24", "_PASSES = 3", KERNEL_SEARCH),
     # Everything around.
     Fault("stream ignored", "random.py", "zero + int(stream),", "zero,", NAMES),
     Fault("one Philox round too few", "random.py", "_ROUNDS = 10", "_ROUNDS = 9", PHILOX),

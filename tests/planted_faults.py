@@ -20,22 +20,22 @@ from pathlib import Path
 from tests.faults import FAULTS, Fault
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("cactus_rules", "tests", "pyproject.toml")
+COPIED = ("cactus_rules", "tests")
 
 
 def copy(tree: Path) -> None:
-    """The core and its tests, without the adapters."""
-    ignored = shutil.ignore_patterns("__pycache__", "adapters", "theory")
+    """The core, the adapters inside it as they are installed, and the tests of both."""
+    ignored = shutil.ignore_patterns("__pycache__", "theory")
     for name in COPIED:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, tree / name, ignore=ignored)
-        else:
-            shutil.copy(ROOT / name, tree / name)
+        shutil.copytree(ROOT / name, tree / name, ignore=ignored)
+    shutil.copytree(ROOT / "adapters", tree / "cactus_rules" / "adapters", ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tree)
 
 
 def times_there(fault: Fault) -> int:
     """How often the text that the fault replaces is in the source: it must be once."""
-    return (ROOT / "cactus_rules" / fault.file).read_text().count(fault.old)
+    base = ROOT if fault.file.startswith("adapters/") else ROOT / "cactus_rules"
+    return (base / fault.file).read_text().count(fault.old)
 
 
 def plant(fault: Fault, tree: Path) -> None:

@@ -180,9 +180,16 @@ def test_the_block_walk_flags_a_bad_target_before_its_stop() -> None:
     np.testing.assert_array_equal(v.status, [Status.TARGET_REPAIRED, 0])
 
 
-@pytest.mark.parametrize("rule", [cr.Mentored(0.1), cr.Band(0.5), cr.Typical()], ids=repr)
-def test_a_rule_that_reads_a_bad_target_row_keeps_nothing(rule: cr.Rule, kind: Kind) -> None:
-    p, q = np.full(4, 0.25), np.array([0.25, 0.5, np.nan, 0.25])
+@pytest.mark.parametrize(
+    ("rule", "bad"),
+    [(cr.Typical(), np.nan)]
+    + [(r, bad) for r in (cr.Mentored(0.1), cr.Band(0.5)) for bad in (np.nan, np.inf, -0.1)],
+    ids=repr,
+)
+def test_a_rule_that_reads_a_bad_target_row_keeps_nothing(
+    rule: cr.Rule, bad: float, kind: Kind
+) -> None:
+    p, q = np.full(4, 0.25), np.array([0.25, 0.5, bad, 0.25])
     arrays = kind.make(p), kind.make(q), kind.make(np.int64(1))
     a = cr.accept(*arrays, rule=rule, policy="safe")
     assert float(kind.back(a.probability)) == 0

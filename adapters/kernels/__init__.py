@@ -2,6 +2,8 @@
 
 The core computes a rule's numbers; the kernels do what touches the vocabulary:
 
+* `clip_within_budget`: the two numbers of `Mentored` for a budget in KL, by a search that reads
+  each row pair of the draft a few times.
 * `decide`: the accept tests, the stop at the first rejection, and the draw of the last token from
   max(scale q - p, 0). One pass over one row pair per request, split over program instances, and a
   second look at the one block that holds the token.
@@ -23,8 +25,9 @@ from torch import Tensor
 
 from cactus_rules._arrays import Rows
 from cactus_rules._walk import Last, row_at
+from cactus_rules.divergences import KL, Divergence
 
-__all__ = ["ProbabilityRows", "decide", "log_sum_exp", "unavailable", "uniforms"]
+__all__ = ["FUSED", "Fused", "ProbabilityRows", "log_sum_exp", "unavailable", "uniforms"]
 
 
 def unavailable(rows: Tensor) -> str | None:
@@ -40,11 +43,27 @@ def unavailable(rows: Tensor) -> str | None:
     return None
 
 
-def decide(_xp: Any, draft: Any, target: Any, at: Any, length: Tensor, u: Tensor) -> Last:
-    """The walk's accept tests and last draw, fused: see `cactus_rules._walk.decide_plainly`."""
-    from cactus_rules.adapters.kernels import launch
+class Fused:
+    """The kernels in the place of the core's passes over rows: see `cactus_rules._arrays`."""
 
-    return launch.decide(draft, target, at, length, u)
+    def decide(self, draft: Any, target: Any, at: Any, length: Tensor, u: Tensor) -> Last:
+        """The walk's accept tests and last draw."""
+        from cactus_rules.adapters.kernels import launch
+
+        return launch.decide(draft, target, at, length, u)
+
+    def clip_within_budget(
+        self, draft: Any, target: Any, divergence: Divergence, delta: Tensor
+    ) -> tuple[Tensor, Tensor] | None:
+        """The two ends of `Mentored`'s clip, for a budget in KL."""
+        from cactus_rules.adapters.kernels import launch
+
+        if not isinstance(divergence, KL):
+            return None
+        return launch.clip_within_budget(draft, target, delta)
+
+
+FUSED = Fused()
 
 
 def log_sum_exp(logits: Tensor, used: Tensor) -> Tensor:
@@ -66,7 +85,7 @@ class ProbabilityRows(Rows):
 
     def __init__(self, probabilities: Tensor) -> None:
         """Rows of any float dtype and any strides."""
-        self.stored, self.decide = probabilities, decide
+        self.stored, self.kernels = probabilities, FUSED
 
     def gather(self, index: Tensor) -> Tensor:
         """Probabilities of the tokens `index (B, R)`."""
@@ -82,6 +101,11 @@ class ProbabilityRows(Rows):
         """All rows, float64."""
         rows: Tensor = self.stored
         return rows.double()
+
+    def is_measure(self) -> Tensor:
+        """Whether all entries of a row are finite and >= 0, `(B, R)`."""
+        low, high = torch.aminmax(self.stored, dim=-1)
+        return (low >= 0) & (high < torch.inf)
 
     def first(self, count: int) -> ProbabilityRows:
         """The first `count` rows of each request."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -11,13 +12,15 @@ from torch import Tensor
 
 from cactus_rules._positions import Positions, Status
 from cactus_rules._walk import Last
-from cactus_rules.adapters.kernels import inputs, programs
+from cactus_rules.adapters.kernels import clip, inputs, programs
 from cactus_rules.adapters.torch.logits import LogitRows
 
 INTERPRETED = bool(triton.knobs.runtime.interpret)
 """Whether the programs were made for Triton's interpreter, which takes tensors on the CPU."""
 
 _BLOCK = 2048
+_PASSES = 24
+"""Pairs of ends that a search may try; a row that has arrived is not read again."""
 _FLOAT, _INT = torch.float64, torch.int64
 
 
@@ -62,19 +65,52 @@ def decide(draft: Any, target: Any, at: Positions, length: Tensor, u: Tensor) ->
     length = length.contiguous()
     strides = (*((0, 0, 0) if p is None else p.stride()), *q.stride())
     shape = {"HAS_DRAFT": p is not None, "HAS_FLOOR": floored, "LOGITS": logits, "BLOCK": _BLOCK}
+    options = {"num_warps": 8, **shape, **_rounded()}
     p = q if p is None else p
     with _on(q):
         programs.partial_sums[(batch, blocks)](
             p, q, p_normaliser, q_normaliser, p_n, cap, scale, floor, floor_id, token, length,
             coin, sums, best, best_id, bad, stop, *strides, k, width,
-            K_PAD=triton.next_power_of_2(max(k, 1)), num_warps=8, **shape,
+            K_PAD=triton.next_power_of_2(max(k, 1)), **options,
         )  # fmt: skip
         programs.draw[(batch,)](
             p, q, p_normaliser, q_normaliser, scale, floor, floor_id, token, flags, length,
             draw, sums, best, best_id, bad, stop, last, q_last, status, *strides, k, width, blocks,
-            BLOCKS_PAD=triton.next_power_of_2(blocks), num_warps=8, **shape,
+            BLOCKS_PAD=triton.next_power_of_2(blocks), **options,
         )  # fmt: skip
     return Last(stop, last, q_last, status)
+
+
+def clip_within_budget(draft: Any, target: Any, delta: Tensor) -> tuple[Tensor, Tensor]:
+    """(a, b) of the clip in a KL budget `delta` for rows `(B, K, V)`, two tensors `(B, K)`."""
+    state = search(draft, target, delta)
+    scale = state[..., clip.P_TOTAL.value] / state[..., clip.Q_TOTAL.value]
+    return state[..., clip.BEST_A.value] * scale, state[..., clip.BEST_B.value] * scale
+
+
+def search(draft: Any, target: Any, delta: Tensor) -> Tensor:
+    """The search behind it: what it keeps, `(B, K, clip.STATE)`, after its last pass."""
+    p, q = draft.stored, target.stored
+    batch, k, width = q.shape
+    pairs, blocks = batch * k, triton.cdiv(width, _BLOCK)
+    delta = delta.to(_FLOAT).expand(batch, k).contiguous()
+    logits = isinstance(target, LogitRows)
+    normalisers = [(rows.normaliser if logits else delta).contiguous() for rows in (draft, target)]
+    state = torch.zeros((batch, k, clip.STATE.value), dtype=_FLOAT, device=q.device)
+    sums = torch.empty((pairs, blocks, clip.SUMS.value), dtype=_FLOAT, device=q.device)
+    rounding = 2.0**-52 * (16 + math.sqrt(width))
+    if pairs:
+        with _on(q):
+            for kind in (clip.TOTALS.value, clip.ONE.value, *(clip.PAIR.value,) * _PASSES):
+                clip.sums[(pairs, blocks)](
+                    p, q, *normalisers, state, sums, *p.stride(), *q.stride(), k, width,
+                    PASS=kind, LOGITS=logits, BLOCK=_BLOCK, num_warps=16, **_rounded(),
+                )  # fmt: skip
+                clip.step[(pairs,)](
+                    state, sums, delta, rounding, blocks,
+                    PASS=kind, BLOCKS_PAD=triton.next_power_of_2(blocks), num_warps=1, **_rounded(),
+                )  # fmt: skip
+    return state
 
 
 def log_sum_exp(logits: Tensor, used: Tensor) -> Tensor:
@@ -88,7 +124,7 @@ def log_sum_exp(logits: Tensor, used: Tensor) -> Tensor:
         with _on(logits):
             inputs.partial_log_sum_exp[(batch * rows, blocks)](
                 logits, used.to(torch.int32).contiguous(), peaks, sums, *logits.stride(),
-                rows, width, BLOCK=_BLOCK, num_warps=8,
+                rows, width, BLOCK=_BLOCK, num_warps=8, **_rounded(),
             )  # fmt: skip
     top = peaks.amax(-1, keepdim=True)
     return top[..., 0] + (sums * (peaks - top).exp()).sum(-1).log()
@@ -100,9 +136,14 @@ def uniforms(seeds: Tensor, steps: Tensor, count: int) -> Tensor:
     out = torch.empty((len(seeds), count, 2), dtype=_FLOAT, device=seeds.device)
     with _on(out):
         inputs.philox_uniforms[(triton.cdiv(out.numel(), 256),)](
-            seeds, steps, out, count, out.numel(), BLOCK=256
+            seeds, steps, out, count, out.numel(), BLOCK=256, **_rounded()
         )
     return out
+
+
+def _rounded() -> dict[str, Any]:
+    """Every product is rounded, as in plain torch; torch.compile knows no such option."""
+    return {} if torch.compiler.is_compiling() else {"enable_fp_fusion": False}
 
 
 def _on(rows: Tensor) -> AbstractContextManager[Any]:

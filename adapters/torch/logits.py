@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import array_api_compat.torch as xp
 import torch
 from torch import Tensor
 
-from cactus_rules._arrays import Rows, possible
+from cactus_rules._arrays import Kernels, Rows, possible
 from cactus_rules._walk import row_at
 
 
@@ -26,12 +23,12 @@ class LogitRows(Rows):
         self,
         logits: Tensor,
         normaliser: Tensor | None = None,
-        decide: Callable[..., Any] | None = None,
+        kernels: Kernels | None = None,
     ) -> None:
         """`normaliser (..., R)`: the log-sum-exps where they are known, float64."""
         self.stored = logits
         self.normaliser = log_sum_exp(logits) if normaliser is None else normaliser
-        self.decide = decide
+        self.kernels = kernels
 
     def gather(self, index: Tensor) -> Tensor:
         """Probabilities of the tokens `index (..., R)`."""
@@ -47,9 +44,13 @@ class LogitRows(Rows):
         """Probabilities of all rows: what a rule that reads rows costs."""
         return _probabilities(self.stored, self.normaliser)
 
+    def is_measure(self) -> Tensor:
+        """Whether a row has a softmax, `(..., R)`."""
+        return torch.isfinite(self.normaliser)
+
     def first(self, count: int) -> LogitRows:
         """The first `count` rows of each request."""
-        return LogitRows(self.stored[..., :count, :], self.normaliser[..., :count])
+        return LogitRows(self.stored[..., :count, :], self.normaliser[..., :count], self.kernels)
 
 
 def softmax(logits: Tensor) -> Tensor:

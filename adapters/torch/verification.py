@@ -137,10 +137,11 @@ def _rows(
             return draft, target
         return None if draft is None else LogitRows(draft), LogitRows(target)
     if not logits:
-        return draft, kernels.ProbabilityRows(target)
+        p = None if draft is None else kernels.ProbabilityRows(draft)
+        return p, kernels.ProbabilityRows(target)
     length = torch.cumprod((tokens != -1).long(), -1).sum(-1, keepdim=True)
     count = torch.arange(target.shape[-2], device=target.device)
-    q = LogitRows(target, kernels.log_sum_exp(target, count <= length), kernels.decide)
+    q = LogitRows(target, kernels.log_sum_exp(target, count <= length), kernels.FUSED)
     if draft is None:
         return None, q
     used = count[: draft.shape[-2]] < length

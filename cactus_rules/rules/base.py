@@ -15,14 +15,13 @@ import copy
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from cactus_rules import _validate
-from cactus_rules._arrays import Array, Namespace, asarray, has_axes, is_kind, namespace
+from cactus_rules._arrays import Array, Namespace, asarray, float64, has_axes, is_kind, namespace
 
 
 @dataclass(frozen=True)
@@ -73,10 +72,11 @@ class Drafted:
 
     `p_n`, `q_n` (float64) and `token` (integers) have the shape of the positions. `draft` and
     `target` are float64 rows whose leading axes broadcast against it. A one-hot draft (an n-gram,
-    an argmax) has p_n = 1 and no draft row: `one_hot` is True.
+    an argmax) has p_n = 1 and no draft row: `one_hot` is True. `rows` are both rows as they were
+    given.
     """
 
-    __slots__ = ("_draft", "_target", "one_hot", "p_n", "q_n", "token", "xp")
+    __slots__ = ("one_hot", "p_n", "q_n", "rows", "token", "xp")
 
     def __init__(
         self,
@@ -84,25 +84,25 @@ class Drafted:
         p_n: Array,
         q_n: Array,
         token: Array,
-        draft: Callable[[], Array] | None,
-        target: Callable[[], Array],
+        draft: Array | None,
+        target: Array,
     ) -> None:
-        """`draft` and `target` return the rows when called; `draft=None` means one-hot."""
+        """`draft=None` means one-hot."""
         self.xp, self.p_n, self.q_n, self.token = xp, p_n, q_n, token
-        self._draft, self._target = draft, target
+        self.rows = draft, target
         self.one_hot = draft is None
 
     @property
     def draft(self) -> Array:
         """The draft rows, `(..., V)`."""
-        if self._draft is None:
+        if self.one_hot:
             raise RuntimeError("a one-hot draft has no row: a rule must look at `one_hot` first")
-        return self._draft()
+        return float64(self.xp, self.rows[0])
 
     @property
     def target(self) -> Array:
         """The target rows, `(..., V)`."""
-        return self._target()
+        return float64(self.xp, self.rows[1])
 
 
 class Rule(ABC):

@@ -52,7 +52,7 @@ class Mentored(Rule):
         if at.one_hot:
             cap = boost(at.q_n, self.delta, record)
             return Numbers(cap, 1.0)
-        a, b = clip_within_budget(at.draft, at.target, record, self.delta)
+        a, b = clip_within_budget(*at.rows, record, self.delta)
         return Numbers(a * at.q_n, b)
 
     @property

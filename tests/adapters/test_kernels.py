@@ -1,13 +1,16 @@
 """The Triton kernels, through Triton's interpreter, against the plain torch path.
 
-What the interpreter cannot show: speed, races, and arithmetic that a GPU contracts. That is
-`benchmarks/gpu_verify.py`.
+What the interpreter cannot show: types, for which the programs are compiled here; speed and races,
+for which there is `benchmarks/gpu_verify.py`.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +21,15 @@ if importlib.util.find_spec("triton") is None:
 if os.environ["TRITON_INTERPRET"] != "1":
     pytest.skip("TRITON_INTERPRET is set to another value than 1", allow_module_level=True)
 
+import judge  # noqa: E402
+import numpy as np  # noqa: E402
 import torch_cases as cases  # noqa: E402
+from mpmath import mp, mpf  # noqa: E402
 
 import cactus_rules as cr  # noqa: E402
+from cactus_rules._clip import clip_within_budget  # noqa: E402
 from cactus_rules.adapters import kernels  # noqa: E402
+from cactus_rules.adapters.kernels import launch  # noqa: E402
 from cactus_rules.adapters.torch import log_sum_exp, verify  # noqa: E402
 
 NAN, INF = float("nan"), float("inf")
@@ -30,6 +38,9 @@ BELOW_ONE = 1 - 2.0**-53
 # The kernels add float32 exponentials from another maximum: see `log_sum_exp`.
 LOGIT_RTOL = 40 * 2.0**-23
 
+# Two searches that each end within 4 * 2^-36 of the budget, see `cactus_rules._clip`.
+SEARCH_RTOL = 2.0**-33
+
 pytestmark = [
     pytest.mark.slow,
     # The interpreter computes with numpy, which warns where a GPU does not.
@@ -37,11 +48,13 @@ pytestmark = [
 ]
 
 
-def both(*arguments: Any, rtol: float = 1e-12, **options: Any) -> cr.Verification:
+def both(*arguments: Any, **options: Any) -> cr.Verification:
     """Assert that plain torch and the kernels agree, token for token; the kernels' answer."""
     plain = verify(*arguments, kernel=False, **options)
     fused = verify(*arguments, kernel=True, **options)
-    cases.same(fused, plain, rtol=LOGIT_RTOL if options.get("logits") else rtol)
+    searched = isinstance(arguments[3], cr.Mentored)
+    rtol = LOGIT_RTOL if options.get("logits") else SEARCH_RTOL if searched else 1e-12
+    cases.same(fused, plain, rtol=rtol)
     return fused
 
 
@@ -171,6 +184,7 @@ def test_draws_over_the_whole_range() -> None:
 
 ROWS = {
     "sane": [0.4, 0.3, 0.2, 0.1],
+    "ties": [0.3, 0.1, 0.3, 0.3],
     "nan": [NAN] * 4,
     "some nan": [0.5, NAN, 0.25, 0.25],
     "zero": [0.0] * 4,
@@ -183,7 +197,14 @@ ROWS = {
 
 
 @pytest.mark.parametrize(
-    ("rule", "logits"), [(cr.Lossless(), False), (cr.Cactus(0.1), True), (cr.TopK(2), False)]
+    ("rule", "logits"),
+    [
+        (cr.Lossless(), False),
+        (cr.Cactus(0.1), True),
+        (cr.TopK(2), False),
+        (cr.Mentored(0.1), False),
+        (cr.Mentored(0.1), True),
+    ],
 )
 def test_reports(rule: cr.Rule, logits: bool) -> None:
     """Bad rows of every kind against each other, ids outside, padding, coins of 0 and almost 1."""
@@ -200,6 +221,95 @@ def test_reports(rule: cr.Rule, logits: bool) -> None:
     assert ((v.token_ids >= -1) & (v.token_ids < 4)).all()
     emitted = v.token_ids[torch.arange(count), v.num_accepted]
     assert (emitted >= 0).all()
+
+
+def _pair(rng: np.random.Generator, kind: int, width: int) -> list[np.ndarray]:
+    """A draft and a target: near each other, far apart, with ties and zeros, over 30 decades."""
+    spread, noise = rng.choice([1.0, 3.0, 8.0]), rng.choice([1e-6, 0.1, 1.0, 3.0])
+    if kind == 0:
+        logits = rng.normal(size=width) * spread
+        rows = [np.exp(logits), np.exp(logits + noise * rng.normal(size=width))]
+    elif kind == 1:
+        rows = list(rng.dirichlet(np.full(width, rng.choice([0.05, 0.3, 10.0])), size=2))
+    elif kind == 2:
+        rows = [np.append(rng.integers(0, 4, width - 1), 1.0) for _ in range(2)]
+    else:
+        rows = list(10.0 ** rng.uniform(-30, 0, (2, width)))
+    return [row / row.sum() for row in rows]
+
+
+def _search(p: np.ndarray, q: np.ndarray, delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The kernel's two ends for rows `(B, K, V)`."""
+    rows = (kernels.ProbabilityRows(torch.tensor(row)) for row in (p, q))
+    ends = kernels.FUSED.clip_within_budget(*rows, cr.divergences.KL(), torch.tensor(delta))
+    assert ends is not None
+    return ends[0].numpy(), ends[1].numpy()
+
+
+@pytest.mark.parametrize("width", [2, 5, 40, 5000])
+def test_the_search_finds_what_the_core_finds(width: int) -> None:
+    rng = np.random.default_rng(width)
+    count = 6 if width > 2048 else 24
+    pairs = np.array([_pair(rng, i % 4, width) for i in range(count)])
+    p, q = (pairs[:, i].reshape(count // 3, 3, width) for i in (0, 1))
+    delta = 10.0 ** rng.uniform(-12, 1, (count // 3, 1))
+    expected = clip_within_budget(p, q, cr.divergences.get("kl"), delta)
+    found, best = (
+        np.minimum(p, ends[0][..., None] * q).sum(-1) for ends in (_search(p, q, delta), expected)
+    )
+    # Beyond Lossless the two may differ as their ends do, and by the rounding of the sums.
+    gain = best - np.minimum(p, q).sum(-1)
+    rounding = 2.0**-52 * (16 + width**0.5)
+    assert (abs(found - best) <= SEARCH_RTOL * gain + rounding).all()
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3, 24])
+def test_the_search_keeps_the_budget_on_the_output_law(
+    passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever it ends, and also where the budget is just below what the whole draft costs."""
+    monkeypatch.setattr(launch, "_PASSES", passes)
+    rng = np.random.default_rng(31)
+    pairs = [_pair(rng, i % 4, width) for i in range(8) for width in (2, 5, 40)]
+    delta = 10.0 ** rng.uniform(-12, 1, len(pairs))
+    with mp.workdps(judge.DIGITS):
+        # The promise is about the rows that floats stand for, which add up to 1.
+        exact = [[[mpf(x) / mp.fsum(row) for x in row.tolist()] for row in pair] for pair in pairs]
+        for i, (p, q) in enumerate(exact[::2]):
+            if (cost := judge.full("kl", p, q)) < mp.inf:
+                delta[2 * i] = np.nextafter(float(cost), 0)
+        for (draft, target), budget, (p, q) in zip(pairs, delta, exact, strict=True):
+            ends = _search(draft[None, None], target[None, None], np.array([[budget]]))
+            ratio = mp.fsum(target.tolist()) / mp.fsum(draft.tolist())
+            a, b = (mpf(end.item()) * ratio for end in ends)
+            law = judge.output(p, q, [a * x for x in q], [b] * len(q))
+            spent = judge.full("kl", law, q)
+            assert spent <= mpf(budget) + mpf(10) ** (3 - judge.DIGITS)
+
+
+@pytest.mark.parametrize("logits", [False, True])
+def test_mentored_where_a_search_has_nothing_to_find(logits: bool) -> None:
+    """No budget, any budget, equal rows, disjoint rows, one-hot rows, one token."""
+    rows = torch.tensor([[0.6, 0.3, 0.1, 0.0], [0.0, 0.0, 0.0, 1.0], [0.25, 0.25, 0.5, 0.0]])
+    p, q = (x.reshape(9, 1, 4) for x in (rows.repeat_interleave(3, 0), rows.repeat(3, 1)))
+    tokens = p.argmax(-1)
+    q = torch.cat([q, q], 1)
+    coins = torch.tensor([0.0, 0.4, 0.95], dtype=torch.float64).repeat(3)
+    uniforms = coins[:, None, None].expand(9, 2, 2)
+    given = (p.log(), q.log()) if logits else (p, q)
+    for delta in (0.0, 1e-300, 0.02, 3.0, INF):
+        both(*given, tokens, cr.Mentored(delta), logits=logits, uniforms=uniforms)
+    one = torch.zeros(1, 2, 1) + (not logits)
+    v = both(
+        one[:, :1], one, tokens[:1] * 0, cr.Mentored(0.1), logits=logits, uniforms=uniforms[:1]
+    )
+    assert v.num_accepted.item() == 1
+
+
+def test_other_divergences_are_searched_without_a_kernel() -> None:
+    batch = cases.batch(width=300, seed=30)
+    p, q = batch.rows(False, torch.float64)
+    both(p, q, batch.tokens, cr.Mentored(cases.DELTAS, "js"), **batch.names())
 
 
 def test_log_sum_exp() -> None:
@@ -225,6 +335,21 @@ def test_offsets_beyond_32_bits() -> None:
     names = {"seeds": torch.tensor([1, 2]), "steps": torch.tensor([0, 0])}
     v = both(None, q, torch.tensor([[3], [0]]), cr.Lossless(), **names)
     assert v.token_ids.tolist() == [[3, 6], [4, -1]]
+
+
+def test_every_program_compiles_for_a_gpu_and_every_call_is_one_graph() -> None:
+    script = Path(__file__).with_name("compile_kernels.py")
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    done = subprocess.run(
+        [sys.executable, script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "programs for cuda 90" in done.stdout
+    assert done.stdout.count("one graph") == 10
 
 
 def test_why_the_kernels_cannot_run() -> None:
