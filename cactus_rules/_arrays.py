@@ -202,6 +202,12 @@ def possible(xp: Namespace, condition: Array) -> bool:
     return condition.device.type != "cpu" or bool(condition.any())
 
 
+def cumulative_sum(xp: Namespace, rows: Array) -> Array:
+    """Running sums along the last axis."""
+    # array-api-compat looks for the namespace again, by caches that torch.compile warns of.
+    return xp.cumsum(rows, dim=-1) if is_torch(xp) else xp.cumulative_sum(rows, axis=-1)
+
+
 def is_kind(xp: Namespace, array: Array, kind: str) -> bool:
     """Whether the dtype is of the array API's kind "integral" or "real floating"."""
     if is_numpy(xp):

@@ -26,6 +26,7 @@ from cactus_rules._arrays import (
     Array,
     Namespace,
     asarray,
+    cumulative_sum,
     device_of,
     float64,
     is_numpy,
@@ -168,8 +169,8 @@ class _Family(RatioOrder):
         rejected = p_high - a * high
         j = self.last(self.raised <= rejected[..., None])
         some = self.block_tokens(j)
-        q_sum = self.at(self.q_before, j)[..., None] + xp.cumulative_sum(some.q, axis=-1)
-        p_sum = self.at(self.p_before, j)[..., None] + xp.cumulative_sum(some.p, axis=-1)
+        q_sum = self.at(self.q_before, j)[..., None] + cumulative_sum(xp, some.q)
+        p_sum = self.at(self.p_before, j)[..., None] + cumulative_sum(xp, some.p)
         i = self.last(some.ratio * q_sum - p_sum <= rejected[..., None])
         b = (rejected + self.at(p_sum, i)) / self.at(q_sum, i)
         b = xp.minimum(b, 1 + 0 * b)

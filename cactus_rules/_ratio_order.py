@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cactus_rules._arrays import Array, Namespace, is_numpy
+from cactus_rules._arrays import Array, Namespace, cumulative_sum, is_numpy
 from cactus_rules.divergences import Divergence
 
 HIGHEST = 1e300
@@ -112,7 +112,7 @@ class RatioOrder:
         return self.xp.concat([sums, rest], axis=-1)
 
     def _before(self, row: Array) -> Array:
-        return self.xp.concat([self.zero, self.xp.cumulative_sum(row, axis=-1)], axis=-1)
+        return self.xp.concat([self.zero, cumulative_sum(self.xp, row)], axis=-1)
 
     def _from(self, row: Array) -> Array:
         return self.xp.flip(self._before(self.xp.flip(row, axis=-1)), axis=-1)

@@ -94,13 +94,20 @@ def sum_tolerance(dtype: Any, width: int) -> float:
     16 ulps for the rounding of entries that add up to 1, plus, below float64, a softmax that
     accumulated in float32 (an ulp of float32 times the root of the width), plus flushed subnormals.
     """
+    if type(dtype).__module__ == "torch":
+        return _sum_tolerance(str(dtype), width)
     # The type first: array-api-strict warns where its dtypes meet numpy's, as in a common cache.
-    return _sum_tolerance(type(dtype), dtype, width)  # type: ignore[arg-type]
+    return _cached_sum_tolerance(type(dtype), dtype, width)  # type: ignore[arg-type]
 
 
 @cache
-def _sum_tolerance(kind: type, dtype: Any, width: int) -> float:
-    name = str(dtype).rsplit(".", maxsplit=1)[-1]
+def _cached_sum_tolerance(kind: type, dtype: Any, width: int) -> float:
+    """For numpy, which takes microseconds to name a dtype; torch.compile warns of caches."""
+    return _sum_tolerance(str(dtype), width)
+
+
+def _sum_tolerance(dtype: str, width: int) -> float:
+    name = dtype.rsplit(".", maxsplit=1)[-1]
     if name == "float64":
         return 2.0**-26
     eps = {"float32": 2.0**-23, "float16": 2.0**-10}.get(name, 2.0**-7)

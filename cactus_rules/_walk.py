@@ -8,6 +8,7 @@ from cactus_rules._arrays import (
     Array,
     Namespace,
     Rows,
+    cumulative_sum,
     float64,
     gather,
     is_numpy,
@@ -128,7 +129,7 @@ def before(xp: Namespace, event: Array) -> Array:
     """True at the positions before the first True of `event`, along the last axis."""
     if event.shape[-1] == 0:
         return event
-    return xp.cumulative_sum(xp.astype(event, xp.int64), axis=-1) == 0
+    return cumulative_sum(xp, xp.astype(event, xp.int64)) == 0
 
 
 def arange(xp: Namespace, n: int, like: Array) -> Array:

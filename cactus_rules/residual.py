@@ -12,6 +12,7 @@ from cactus_rules._arrays import (
     Array,
     Namespace,
     asarray,
+    cumulative_sum,
     float64,
     namespace,
     numpy_namespace,
@@ -62,7 +63,7 @@ def draw_index(xp: Namespace, weights: Array, u: Array) -> Array:
     Weights `(..., V)` in float64, non-negative and not all zero; u `(...)` in [0, 1). A token of
     weight 0 is never drawn.
     """
-    sums = xp.cumulative_sum(weights, axis=-1)
+    sums = cumulative_sum(xp, weights)
     last = sums[..., -1:]
     bar = u[..., None] * last
     below = sums <= bar

@@ -11,6 +11,7 @@ import numpy as np
 from cactus_rules._arrays import (
     Array,
     Namespace,
+    cumulative_sum,
     float64,
     has_axes,
     is_kind,
@@ -179,7 +180,7 @@ def filtered(
         # The total is added in id order: `candidates` knows no other order of all tokens.
         total = float64(xp, xp.where(inverse < top_k, probs, 0 * probs))
         total = xp.sum(total, axis=-1, keepdims=True)
-        sums = xp.cumulative_sum(kept, axis=-1)
+        sums = cumulative_sum(xp, kept)
         before = xp.concat([0 * kept[..., :1], sums[..., :-1]], axis=-1)
         within = (before < top_p * total) | (rank == 0) | (top_p >= 1)
         kept = xp.where(within, kept, 0 * kept)

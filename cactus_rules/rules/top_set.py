@@ -7,7 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
-from cactus_rules._arrays import Array, Namespace, asarray, gather
+from cactus_rules._arrays import Array, Namespace, asarray, cumulative_sum, gather
 from cactus_rules.rules.base import Drafted, Guarantee, Numbers, Rule, about, integer, parameter
 
 
@@ -91,7 +91,7 @@ class Nucleus(_SetRule):
 
     def size(self, descending: Array, xp: Namespace) -> Array:
         """The number of tokens before which the mass is not reached."""
-        before = xp.cumulative_sum(descending, axis=-1) - descending
+        before = cumulative_sum(xp, descending) - descending
         mass = asarray(xp, self.mass, descending)[..., None]
         return _count(((before < mass) | (mass == 1)) & (descending > 0), xp)
 

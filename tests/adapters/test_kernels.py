@@ -341,7 +341,7 @@ def test_every_program_compiles_for_a_gpu_and_every_call_is_one_graph() -> None:
     script = Path(__file__).with_name("compile_kernels.py")
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
     done = subprocess.run(
-        [sys.executable, script],
+        [sys.executable, "-W", "error", script],
         env=environment,
         capture_output=True,
         text=True,

@@ -370,7 +370,6 @@ def test_reading_a_value_off_the_device_would_be_noticed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("rule", [cr.Cactus(cases.DELTAS), cr.TopK(3)], ids=cases.label)
 @pytest.mark.parametrize("logits", [False, True])
 def test_compiles_as_one_graph(rule: cr.Rule, logits: bool) -> None:
@@ -388,7 +387,6 @@ def test_compiles_as_one_graph(rule: cr.Rule, logits: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
 def test_a_second_budget_compiles_as_one_graph() -> None:
     """Dynamo traces a Python number symbolically when it meets another value of it."""
     batch = cases.batch(seed=13)
@@ -405,7 +403,6 @@ def test_a_second_budget_compiles_as_one_graph() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
 def test_seeds_compile_as_one_graph() -> None:
     batch = cases.batch(seed=12)
     p, q = batch.rows(False, torch.float32)
