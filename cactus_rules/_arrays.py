@@ -61,6 +61,7 @@ class Rows(ABC):
     stored: Array
     """The array behind the rows, of the same shape."""
     kernels: Kernels | None = None
+    """Takes the place of the core's passes over the rows of a target, where there is one."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -155,9 +156,10 @@ def asarray(xp: Namespace, value: Any, like: Array) -> Array:
         return value
     if is_numpy(xp):
         return np.asarray(value)
-    if isinstance(value, float):
+    if isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**63):
         # Filled on the device: a copy from the host would break the capture of a CUDA graph.
-        return xp.full((), value, dtype=xp.float64, device=device_of(like))
+        dtype = xp.float64 if isinstance(value, float) else xp.int64
+        return xp.full((), value, dtype=dtype, device=device_of(like))
     # By way of numpy: torch would read a list of floats as float32.
     return xp.asarray(np.array(value), device=device_of(like))
 

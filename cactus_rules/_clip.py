@@ -42,6 +42,8 @@ from cactus_rules.divergences import Divergence
 
 _EPS = 2.0**-52
 _STEPS = 30
+_FAR = 1e250
+"""No end is beyond it: of a token that counts as excluded, 1e-50 of its p may be kept."""
 _PART = 1 << 18
 """Entries of the rows that are searched at a time on the CPU: what caches hold."""
 
@@ -78,9 +80,10 @@ def clip_within_budget(
             (f_a, f_b), (slope_a, slope_b) = (f[0, ...], f[1, ...]), (slope[0, ...], slope[1, ...])
             value = xp.where(clip.high > 0, clip.high * f_a, 0 * a) + clip.low * f_b
             value = value + clip.between
-            # What rounding of the terms and of a and b may have hidden counts as spent.
-            hidden = a * clip.high * slope_a - b * clip.low * slope_b
-            return value + ulps * (value + hidden), clip.high * (slope_a - slope_b)
+            # What rounding of the sums, of their terms and of a and b may have hidden is spent.
+            hidden = a * clip.high * slope_a - (b * clip.low + clip.taken) * slope_b
+            value = value + ulps * (value + hidden + clip.moved)
+            return value, clip.high * (slope_a - slope_b)
 
         return rows.largest(spent, delta + 0 * rows.row_scale)
 
@@ -147,20 +150,30 @@ def _in_parts(
 
 @dataclass(frozen=True, slots=True)
 class _Clip:
-    """One member of the family: its ends, the target mass at each, the cost of what lies between.
+    """One member of the family: its ends, the masses at each, and what lies between.
 
-    `low` is the mass at p/q <= b, `high` at p/q > a.
+    `low` is the target's mass at p/q <= b, `high` at p/q > a, `taken` the draft's mass there;
+    between the ends h = p, which is `moved`, sum |p - q|, away from q and costs `between`.
     """
 
     a: Array
     b: Array
     low: Array
     high: Array
+    taken: Array
+    moved: Array
     between: Array
 
 
 class _Family(RatioOrder):
     """The clip family on two rows."""
+
+    def __init__(
+        self, draft: Array, target: Array, xp: Namespace, divergence: Divergence | None = None
+    ) -> None:
+        """Sort the rows."""
+        super().__init__(draft, target, xp, divergence)
+        self.q_above, self.p_above, _ = self.above(1 + 0 * self.q_total)
 
     def clip(self, a: Array) -> _Clip:
         """The member of the family with upper end a >= 1; its b balances the mass."""
@@ -181,7 +194,9 @@ class _Family(RatioOrder):
         if self.divergence is not None:
             inside = (some.ratio < 1) & ~below
             between = between + self.at(self.falling, j + 1) + self._total(inside, some.cost)
-        return _Clip(a, b, low / self.q_total, high / self.q_total, between / self.q_total)
+        moved = 2 * (self.p_above - self.q_above) - (p_high - high) - (low - (b * low - rejected))
+        masses = (x / self.q_total for x in (low, high, p_high, moved, between))
+        return _Clip(a, b, *masses)
 
     def ends(self, a: Array) -> tuple[Array, Array]:
         """a (at least 1) and its b, for the rows as they were given."""
@@ -198,12 +213,13 @@ class _Family(RatioOrder):
         xp, one = self.xp, 1 + 0 * self.row_scale
         ratio = self.block_tokens(self.block(HIGHEST * one)).ratio
         top = xp.max(xp.where(ratio < math.inf, ratio, 0 * one[..., None]), axis=-1)
+        top = xp.minimum(top, _FAR * one)
         whole = self.clip(top)
         free = measure(whole)[0] <= goal
         room = xp.where(top > 1, top - 1, _EPS * one)
         low, high = _EPS / room, one / _EPS
         # Near a = 1 an f-divergence with f''(1) = 1 is s^2 Q (1 + Q/(1-Q)) / 2, Q above 1.
-        above = self.above(one)[0] / self.q_total
+        above = self.q_above / self.q_total
         s = xp.sqrt(2 * goal * (1 - above) / above)
         odds = xp.where((s > _EPS) & (s < room), s / (room - s), xp.sqrt(low) * xp.sqrt(high))
         # A row that has arrived stays as it is, whatever the rest of its batch still needs.

@@ -25,21 +25,26 @@ from cactus_rules.adapters.kernels.programs import _probability
 TOTALS, ONE, PAIR = (tl.constexpr(i) for i in range(3))
 """The kinds of a pass: sums of the rows; sums at a = b = 1; sums at a pair of ends."""
 
-SUMS = tl.constexpr(6)
+SUMS = tl.constexpr(7)
 """Sums that a pass takes of each block."""
 
 (
     P_TOTAL, Q_TOTAL, BEST_A, BEST_B, A, B, DONE, PASSES,
-    EXCLUDED, TOP, TOPPED, LOW, HIGH, ODDS, UPPER_B, UPPER, UPPER_MASS,
-) = (tl.constexpr(i) for i in range(17))  # fmt: skip
+    SURPLUS, EXCLUDED, TOP, ODDS, LOW, LOW_A, LOW_RIGHT, LOW_MASS, HIGH,
+    UPPER_B, UPPER, UPPER_MASS, LOWER_B, LOWER,
+) = (tl.constexpr(i) for i in range(22))  # fmt: skip
 """Numbers that a search keeps, by their places."""
 
-STATE = tl.constexpr(17)
+STATE = tl.constexpr(22)
 
 _INF = tl.constexpr(float("inf"))
 _EPS = tl.constexpr(2.0**-52)
 _TINY = tl.constexpr(2.0**-1000)
 _HIGHEST = tl.constexpr(1e300)
+# No end is beyond it, as in `cactus_rules._clip`.
+_FAR = tl.constexpr(1e250)
+# The odds from which an end counts as max p/q.
+_WHOLE = tl.constexpr(2.0**60)
 
 
 @triton.jit
@@ -111,7 +116,8 @@ def sums(
             if PASS == ONE:
                 tl.store(out + 3, tl.sum(tl.where(known, 0.0, p), axis=0))
                 tl.store(out + 4, tl.sum(tl.where(above, cost, 0.0), axis=0))
-                tl.store(out + 5, tl.max(tl.where(known, ratio, 0.0), axis=0))
+                tl.store(out + 5, tl.sum(tl.where(above, 0.0, cost), axis=0))
+                tl.store(out + 6, tl.max(tl.where(known, ratio, 0.0), axis=0))
             else:
                 tl.store(out + 3, tl.sum(tl.where(below, p, 0.0), axis=0))
                 tl.store(out + 4, tl.sum(tl.where(above | below, 0.0, cost), axis=0))
@@ -145,8 +151,9 @@ def step(
             s3 = tl.sum(tl.load(of + 3, mask=known, other=0.0), axis=0)
             s4 = tl.sum(tl.load(of + 4, mask=known, other=0.0), axis=0)
             if PASS == ONE:
-                top = tl.max(tl.load(of + 5, mask=known, other=0.0), axis=0)
-                _after_one(state, s0, s1, s2, s3, s4, top, delta)
+                s5 = tl.sum(tl.load(of + 5, mask=known, other=0.0), axis=0)
+                top = tl.max(tl.load(of + 6, mask=known, other=0.0), axis=0)
+                _after_one(state, s0, s1, s2, s3, s4, s5, top, rounding, delta)
             else:
                 _after_pair(state, s0, s1, s2, s3, s4, rounding, delta)
 
@@ -166,28 +173,36 @@ def _after_totals(state, p_total, q_total, delta):
 
 
 @triton.jit
-def _after_one(state, above, p_above, below, excluded, rising, top, delta):
-    """Where the search starts."""
+def _after_one(state, above, p_above, below, excluded, rising, falling, top, rounding, delta):
+    """Where the search starts; or its end, where the budget allows the draft as it is."""
+    surplus = p_above - above
+    whole = rising + falling
+    free = whole + rounding * (whole + 2.0 * surplus) <= delta
+    done = free & (excluded == 0.0) & (top < _FAR)
     top = tl.where(top > 1.0, top, 1.0)
+    top = tl.where(top < _FAR, top, _FAR)
     room = tl.where(top > 1.0, top - 1.0, _EPS)
     low = _EPS / room
     # Near a = 1 the divergence is s^2 Q (1 + Q/(1-Q)) / 2, Q above 1.
     s = tl.sqrt(2.0 * delta * (1.0 - above) / above)
     odds = tl.where((s > _EPS) & (s < room), s / (room - s), tl.sqrt(low) * 2.0**26)
-    # Where the budget may allow it, begin with the draft as it is.
-    topped = rising <= delta
-    a = tl.where(topped, top, 1.0 + room / (1.0 + 1.0 / odds))
-    surplus = p_above - above
+    odds = tl.where(free, _WHOLE, odds)
+    a = 1.0 + room / (1.0 + 1.0 / odds)
     aim = surplus - (a - 1.0) * above
-    aim = tl.where(topped | (aim < excluded), excluded, aim)
+    aim = tl.where(free | (aim < excluded), excluded, aim)
     b = tl.where(below > 0.0, 1.0 - (surplus - aim) / below, 1.0)
+    tl.store(state + BEST_A, _raised(top), mask=done)
     tl.store(state + A, a)
     tl.store(state + B, tl.where(b > 0.0, b, 0.0))
+    tl.store(state + DONE, tl.where(done, 1.0, 0.0).to(tl.float64))
+    tl.store(state + SURPLUS, surplus)
     tl.store(state + EXCLUDED, excluded)
     tl.store(state + TOP, top)
-    tl.store(state + TOPPED, tl.where(topped, 1.0, 0.0).to(tl.float64))
     tl.store(state + LOW, low)
-    tl.store(state + HIGH, 1.0 / _EPS)
+    tl.store(state + LOW_A, 1.0)
+    tl.store(state + LOW_RIGHT, surplus)
+    tl.store(state + LOW_MASS, above)
+    tl.store(state + HIGH, 2.0 * _WHOLE)
     tl.store(state + ODDS, odds)
     tl.store(state + UPPER_B, 1.0)
     tl.store(state + UPPER, surplus)
@@ -195,92 +210,136 @@ def _after_one(state, above, p_above, below, excluded, rising, top, delta):
 
 
 @triton.jit
+def _raised(a):
+    """An end that keeps the draft as it is, whatever the rounding of a * q."""
+    return tl.where(a > 1.0, a * (1.0 + 16.0 * _EPS), a)
+
+
+@triton.jit
 def _after_pair(state, q_high, p_high, q_low, p_low, between, rounding, delta):
-    """Newton's step from the masses at p/q > a and p/q <= b, and the cost of what lies between."""
+    """What a pair costs, by the masses at p/q > a and p/q <= b and what lies between; the next."""
     a = tl.load(state + A)
     b = tl.load(state + B)
-    excluded = tl.load(state + EXCLUDED)
-    top = tl.load(state + TOP)
-    topped = tl.load(state + TOPPED) > 0.0
-    low = tl.load(state + LOW)
-    high = tl.load(state + HIGH)
     odds = tl.load(state + ODDS)
-
+    whole = odds >= _WHOLE
     right = p_high - a * q_high
     right = tl.where(right > 4.0 * _EPS * p_high, right, 0.0)
     left = b * q_low - p_low
     left = tl.where(left > 0.0, left, 0.0)
+    excess = left - right
+
     f_a, log_a = _cost(a - 1.0)
     f_b, log_b = _cost(tl.where(b > _EPS, b, _EPS) - 1.0)
     f_b = tl.where(b > _EPS, f_b, 1.0)
+    log_b = tl.where(b > _EPS, log_b, tl.log(tl.where(b > _TINY, b, _TINY)))
     spent = tl.where(q_high > 0.0, q_high * f_a, 0.0) + q_low * f_b + between
-    # What rounding of the terms and of a and b may have hidden counts as spent.
-    hidden = tl.where(q_high > 0.0, a * q_high * log_a, 0.0) - b * q_low * log_b
+    # What rounding of the sums, of their terms and of a and b may have hidden is spent.
+    moved = 2.0 * tl.load(state + SURPLUS) - (p_high - q_high) - (q_low - p_low)
+    hidden = moved + tl.where(q_high > 0.0, a * q_high * log_a, 0.0) - (b * q_low + p_high) * log_b
     spent += rounding * (spent + hidden)
-    excess = left - right
+    # Where little of the surplus is drawn, tokens stay below b q, at this part of it or more.
     drawn = tl.where(left > 0.0, b * right / left, 1.0)
     drawn = tl.log(tl.where(drawn > _TINY, drawn, _TINY))
     most = spent - tl.where(excess > 0.0, excess * drawn, 0.0)
     least = spent - excess * log_b
-    # Drawn from a surplus that is smaller than what is rejected, tokens may be raised beyond q.
-    raised = tl.where(right > 0.0, b * right / left - 1.0, 0.0)
-    emitted = most + tl.where(raised > 0.0, q_low * _cost(raised)[0], 0.0)
-    keeps = emitted <= delta
+    # Where more is rejected than the surplus, h may exceed q, by the difference in all.
+    emitted = most - tl.where(drawn > 0.0, excess * drawn, 0.0)
+    keeps = (emitted <= delta) & ((left > 0.0) | (right == 0.0))
     within = most <= delta
     beyond = least > delta
 
-    s = a - 1.0
+    low = tl.load(state + LOW)
+    rises = within & (odds > low)
+    low = tl.where(rises, odds, low)
+    low_a = tl.where(rises, a, tl.load(state + LOW_A))
+    low_right = tl.where(rises, right, tl.load(state + LOW_RIGHT))
+    low_mass = tl.where(rises, q_high, tl.load(state + LOW_MASS))
+    high = tl.load(state + HIGH)
+    high = tl.where(beyond & (odds < high), odds, high)
     # Aim below the budget by what the spacing of floats at a = 1 + s may move the divergence.
-    slack = 2.0**-36 + 8.0 * _EPS / s
+    slack = 2.0**-36 + 8.0 * _EPS / (a - 1.0)
     slack = tl.where(slack < 0.125, slack, 0.125)
-    low = tl.where(within & ~topped & (odds > low), odds, low)
-    high = tl.where(beyond & ~topped & (odds < high), odds, high)
-    close = topped | (most >= delta * (1.0 - 4.0 * slack)) | (high <= low * (1.0 + 4.0 * _EPS))
-    done = keeps & close
-    better = keeps & (topped | (a > tl.load(state + BEST_A)))
-    # Where the draft may be kept as it is, a is raised by the rounding of a * q.
-    best_a = tl.where(topped & (a > 1.0), a * (1.0 + 16.0 * _EPS), a)
-    tl.store(state + BEST_A, best_a, mask=better)
-    tl.store(state + BEST_B, tl.where(topped & (a <= 1.0), 1.0, b), mask=better)
-    tl.store(state + DONE, tl.where(done, 1.0, 0.0).to(tl.float64))
+    close = whole | (least >= delta * (1.0 - 4.0 * slack)) | (high <= low * (1.0 + 4.0 * _EPS))
+    better = keeps & (whole | (a > tl.load(state + BEST_A)))
+    tl.store(state + BEST_A, tl.where(whole, _raised(a), a), mask=better)
+    tl.store(state + BEST_B, b, mask=better)
+    tl.store(state + DONE, tl.where(keeps & close, 1.0, 0.0).to(tl.float64))
 
-    slope = s * q_high * (log_a - log_b)
-    gap = tl.log(delta * (1.0 - slack)) - tl.log(tl.where(least > 0.0, least, 1.0))
+    # In the log-odds of a, where log D is nearly straight.
+    goal = delta * (1.0 - slack)
+    gap = tl.log(goal) - tl.log(tl.where(least > 0.0, least, 1.0))
+    slope = (a - 1.0) * q_high * (log_a - log_b)
     gap = tl.where(least > 0.0, gap * least * (1.0 + odds) / slope, 0.0)
     newton = odds * tl.exp(tl.where(gap < 700.0, gap, 700.0))
+    # Beyond a kink that may go far below the root, unlike the tangent in R: back by those of R.
+    excluded = tl.load(state + EXCLUDED)
+    room = tl.load(state + TOP) - 1.0
+    mass = right + (least - goal) / (log_a - log_b)
+    mass = tl.where(mass > excluded, mass, excluded)
+    here = a - 1.0 + (right - mass) / q_high
+    s = low_a - 1.0 + (low_right - mass) / low_mass
+    s = tl.where(here > s, here, s)
+    tangent = tl.where(s < room, s / (room - s), _WHOLE)
+    newton = tl.where(beyond & (newton < tangent / 4.0), tangent, newton)
+    newton = tl.where(newton < _WHOLE, newton, _WHOLE)
     newton = tl.where((newton > low) & (newton < high), newton, tl.sqrt(low) * tl.sqrt(high))
-    odds = tl.where(topped, odds, newton)
-    # As long as the bounds on the divergence are far apart, only b moves.
-    moves = beyond | ((tl.abs(excess) <= right) & ~topped)
-    next_a = tl.where(moves, 1.0 + (top - 1.0) / (1.0 + 1.0 / odds), a)
+    # As long as the bounds leave it in doubt what a costs, only b moves.
+    doubt = tl.abs(excess) > tl.where(within, 1.0, 0.03125) * right
+    moves = beyond | ~(doubt | whole)
+    odds = tl.where(moves, newton, odds)
+    next_a = tl.where(moves, 1.0 + room / (1.0 + 1.0 / odds), a)
     aim = right - tl.where(moves, q_high * (next_a - a), 0.0)
+    other = low_right - low_mass * (next_a - low_a)
+    aim = tl.where(moves & (other > aim), other, aim)
     aim = tl.where(aim > excluded, aim, excluded)
     tl.store(state + A, next_a)
-    tl.store(state + TOPPED, tl.where(topped & ~beyond, 1.0, 0.0).to(tl.float64))
+    tl.store(state + ODDS, odds)
     tl.store(state + LOW, low)
+    tl.store(state + LOW_A, low_a)
+    tl.store(state + LOW_RIGHT, low_right)
+    tl.store(state + LOW_MASS, low_mass)
     tl.store(state + HIGH, high)
-    tl.store(state + ODDS, odds, mask=moves)
+    tl.store(state + B, _next_b(state, b, left, q_low, aim))
 
-    # The tangent of a point above the root stays a bound; the lowest such point is kept.
+
+@triton.jit
+def _next_b(state, b, left, q_low, aim):
+    """Towards the b with L(b) = aim, from L(b) = left and its slope, q_low.
+
+    Keeps a point on either side of the root: all tangents bound it from above, the chord below.
+    """
     upper_b = tl.load(state + UPPER_B)
     upper = tl.load(state + UPPER)
     upper_mass = tl.load(state + UPPER_MASS)
-    lower = (left >= aim) & ((upper < aim) | (b <= upper_b))
-    upper_b = tl.where(lower, b, upper_b)
-    upper = tl.where(lower, left, upper)
-    upper_mass = tl.where(lower, q_low, upper_mass)
-    bound = tl.where(upper_mass > 0.0, upper_b + (aim - upper) / upper_mass, 1.0)
-    here = tl.where(q_low > 0.0, b + (aim - left) / q_low, 1.0)
-    bound = tl.where(here < bound, here, bound)
-    bound = tl.where(bound < 1.0, bound, 1.0)
-    bound = tl.where(bound > 0.0, bound, 0.0)
-    # Far from the root the tangent is slow: a geometric mean from below, logarithms from above.
-    mean = tl.sqrt(tl.where(b > bound / 256.0, b, bound / 256.0)) * tl.sqrt(bound)
-    by_logs = b * tl.exp(-tl.log(left / aim) * left / (b * q_low))
-    by_logs = tl.where(by_logs > b / 256.0, by_logs, b / 256.0)
-    next_b = tl.where((left < aim / 4.0) & (bound > 2.0 * b), mean, bound)
-    next_b = tl.where((left > 4.0 * aim) & (aim > 0.0), by_logs, next_b)
-    tl.store(state + B, next_b)
+    lower_b = tl.load(state + LOWER_B)
+    lower = tl.load(state + LOWER)
+    lower_b = tl.where(lower <= aim, lower_b, 0.0)
+    lower = tl.where(lower <= aim, lower, 0.0)
+    above = (left >= aim) & ((upper < aim) | (b <= upper_b))
+    below = (left < aim) & (b > lower_b)
+    upper_b = tl.where(above, b, upper_b)
+    upper = tl.where(above, left, upper)
+    upper_mass = tl.where(above, q_low, upper_mass)
+    lower_b = tl.where(below, b, lower_b)
+    lower = tl.where(below, left, lower)
     tl.store(state + UPPER_B, upper_b)
     tl.store(state + UPPER, upper)
     tl.store(state + UPPER_MASS, upper_mass)
+    tl.store(state + LOWER_B, lower_b)
+    tl.store(state + LOWER, lower)
+
+    most = tl.where(upper_mass > 0.0, upper_b + (aim - upper) / upper_mass, 1.0)
+    here = tl.where(q_low > 0.0, b + (aim - left) / q_low, 1.0)
+    most = tl.where(here < most, here, most)
+    most = tl.where(most < 1.0, most, 1.0)
+    most = tl.where(most > 0.0, most, 0.0)
+    # Far above the root a tangent is slow.
+    chord = lower_b + (aim - lower) * (upper_b - lower_b) / (upper - lower)
+    least = tl.where((upper > aim) & (chord > lower_b), chord, lower_b)
+    least = tl.where(least > most / 256.0, least, most / 256.0)
+    least = tl.where(least < most, least, most)
+    far = (left > 4.0 * aim) & (aim > 0.0)
+    found = tl.where(far, tl.sqrt(least) * tl.sqrt(most), most)
+    # Rounding of the bound may keep b just below the root.
+    more = b * (1.0 + 2.0**-20)
+    return tl.where((left < aim / 2.0) & (found < more), more, found)

@@ -90,7 +90,7 @@ def clip_within_budget(draft: Any, target: Any, delta: Tensor) -> tuple[Tensor, 
 
 def search(draft: Any, target: Any, delta: Tensor) -> Tensor:
     """The search behind it: what it keeps, `(B, K, clip.STATE)`, after its last pass."""
-    p, q = draft.stored, target.stored
+    p, q = getattr(draft, "stored", draft), target.stored
     batch, k, width = q.shape
     pairs, blocks = batch * k, triton.cdiv(width, _BLOCK)
     delta = delta.to(_FLOAT).expand(batch, k).contiguous()

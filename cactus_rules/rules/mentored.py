@@ -22,8 +22,8 @@ class Mentored(Rule):
     divergence. Known for
     KL(q||h) as mentored decoding [1]; with the max-divergence it accepts what `Lenience` accepts.
 
-    Reads both rows and sorts them once, O(V log V). A one-hot draft needs two numbers only, and the
-    rule is then `Cactus(delta, divergence)`.
+    Reads both rows and sorts them once, O(V log V); the GPU kernels read them a few times instead.
+    A one-hot draft needs two numbers only, and the rule is then `Cactus(delta, divergence)`.
 
     Args:
         delta: budget per position on D(output law, target), in nats for KL; >= 0; 0 is lossless.

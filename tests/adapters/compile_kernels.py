@@ -95,10 +95,11 @@ def main() -> None:
         done.append(compiled(programs.partial_sums, "fp32", 8, K_PAD=8, **form))
         done.append(compiled(programs.draw, "fp32", 8, BLOCKS_PAD=128, **form))
     for kind in (clip.TOTALS, clip.ONE, clip.PAIR):
-        for logits in (False, True):
+        for rows, logits in itertools.product(("fp32", "fp64", "fp16", "bf16"), (False, True)):
             form = {"PASS": kind.value, "LOGITS": logits, "BLOCK": 2048}
-            done.append(compiled(clip.sums, "fp32", 16, **form))
-        done.append(compiled(clip.step, "fp32", 1, PASS=kind.value, BLOCKS_PAD=128))
+            done.append(compiled(clip.sums, rows, 16, **form))
+        for blocks in (1, 128):
+            done.append(compiled(clip.step, "fp32", 1, PASS=kind.value, BLOCKS_PAD=blocks))
     print(f"{len(done)} programs for {TARGET.backend} {TARGET.arch}")
     trace()
 
