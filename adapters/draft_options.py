@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from cactus_rules.adapters.values import check_integer
 from cactus_rules.rules.base import check_rule
 
 DraftSampling = Literal["sample", "greedy"]
@@ -20,15 +21,8 @@ def check_draft_options(
 ) -> None:
     """ValueError for an option outside its range."""
     check_rule(rule)
-    if (
-        not isinstance(num_draft_tokens, int)
-        or isinstance(num_draft_tokens, bool)
-        or num_draft_tokens < 1
-    ):
-        raise ValueError(
-            f"num_draft_tokens={num_draft_tokens!r} must be an integer >= 1; for plain decoding "
-            "give no draft"
-        )
+    remedy = "; for plain decoding give no draft"
+    check_integer("num_draft_tokens", num_draft_tokens, 1, remedy=remedy)
     if draft_sampling not in ("sample", "greedy"):
         raise ValueError(f"draft_sampling={draft_sampling!r} must be 'sample' or 'greedy'")
     if not isinstance(adaptive, bool):

@@ -71,18 +71,31 @@ def clip_within_budget(
         ulps = _EPS * (16 + math.sqrt(p.shape[-1]))
 
         def spent(clip: _Clip) -> tuple[Array, Array]:
-            a, b = clip.a, clip.b
-            ends = xp.stack([a, b])
-            f = divergence.perspective(ends, 1 + 0 * ends, xp)
-            slope = divergence.generator(xp.where(ends > _EPS, ends - 1, 0 * ends + _EPS - 1), xp)[
-                1
-            ]
-            (f_a, f_b), (slope_a, slope_b) = (f[0, ...], f[1, ...]), (slope[0, ...], slope[1, ...])
-            value = xp.where(clip.high > 0, clip.high * f_a, 0 * a) + clip.low * f_b
+            a, b, zero = clip.a, clip.b, 0 * clip.a
+            rejected = clip.taken - a * clip.high
+            rejected = xp.where(rejected > 4 * _EPS * clip.taken, rejected, zero)
+            surplus = b * clip.low - clip.kept
+            # A draw from b q - p is scaled to what is rejected, and with it how far h is below b q.
+            drawn = b * rejected / xp.where(surplus > 0, surplus, zero)
+            ends = xp.stack([a, b, xp.where(rejected > 0, drawn, b)])
+            f = divergence.perspective(ends[:2, ...], 1 + 0 * ends[:2, ...], xp)
+            t = xp.where(ends > _EPS, ends - 1, 0 * ends + _EPS - 1)
+            slope = divergence.generator(t, xp)[1]
+            slope_a, slope_b, slope_drawn = (slope[i, ...] for i in range(3))
+            value = xp.where(clip.high > 0, clip.high * f[0, ...], zero) + clip.low * f[1, ...]
             value = value + clip.between
             # What rounding of the sums, of their terms and of a and b may have hidden is spent.
-            hidden = a * clip.high * slope_a - (b * clip.low + clip.taken) * slope_b
+            # Below 1/2 a ratio r as 1 + t is off by an ulp of 1, unless a dual takes 1/r.
+            low = b * clip.low
+            if divergence.dual is None:
+                low = xp.where(b < 0.5, clip.low + 2 * clip.moved, low)
+            hidden = a * clip.high * slope_a - (low + clip.taken) * slope_b
             value = value + ulps * (value + hidden + clip.moved)
+            lost = ulps * (b * clip.low + clip.kept)
+            unbalanced = (rejected - surplus) * slope_drawn
+            unbalanced = xp.where(unbalanced > 0, unbalanced, zero) + lost * (lost / surplus)
+            unbalanced = xp.where(surplus > 0, unbalanced, math.inf)
+            value = value + xp.where(rejected > 0, unbalanced, zero)
             return value, clip.high * (slope_a - slope_b)
 
         return rows.largest(spent, delta + 0 * rows.row_scale)
@@ -152,13 +165,14 @@ def _in_parts(
 class _Clip:
     """One member of the family: its ends, the masses at each, and what lies between.
 
-    `low` is the target's mass at p/q <= b, `high` at p/q > a, `taken` the draft's mass there;
+    At p/q <= b the target has mass `low` and the draft `kept`, at p/q > a `high` and `taken`;
     between the ends h = p, which is `moved`, sum |p - q|, away from q and costs `between`.
     """
 
     a: Array
     b: Array
     low: Array
+    kept: Array
     high: Array
     taken: Array
     moved: Array
@@ -191,11 +205,12 @@ class _Family(RatioOrder):
         some = self.block_tokens(j)
         below = some.ratio <= b[..., None]
         low = self.at(self.q_before, j) + self._total(below, some.q)
+        kept = self.at(self.p_before, j) + self._total(below, some.p)
         if self.divergence is not None:
             inside = (some.ratio < 1) & ~below
             between = between + self.at(self.falling, j + 1) + self._total(inside, some.cost)
-        moved = 2 * (self.p_above - self.q_above) - (p_high - high) - (low - (b * low - rejected))
-        masses = (x / self.q_total for x in (low, high, p_high, moved, between))
+        moved = 2 * (self.p_above - self.q_above) - (p_high - high) - (low - kept)
+        masses = (x / self.q_total for x in (low, kept, high, p_high, moved, between))
         return _Clip(a, b, *masses)
 
     def ends(self, a: Array) -> tuple[Array, Array]:

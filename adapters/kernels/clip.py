@@ -237,6 +237,8 @@ def _after_pair(state, q_high, p_high, q_low, p_low, between, rounding, delta):
     moved = 2.0 * tl.load(state + SURPLUS) - (p_high - q_high) - (q_low - p_low)
     hidden = moved + tl.where(q_high > 0.0, a * q_high * log_a, 0.0) - (b * q_low + p_high) * log_b
     spent += rounding * (spent + hidden)
+    lost = rounding * (b * q_low + p_low)
+    spent += tl.where(left > 0.0, lost * (lost / left), 0.0)
     # Where little of the surplus is drawn, tokens stay below b q, at this part of it or more.
     drawn = tl.where(left > 0.0, b * right / left, 1.0)
     drawn = tl.log(tl.where(drawn > _TINY, drawn, _TINY))
@@ -280,7 +282,9 @@ def _after_pair(state, q_high, p_high, q_low, p_low, between, rounding, delta):
     s = low_a - 1.0 + (low_right - mass) / low_mass
     s = tl.where(here > s, here, s)
     tangent = tl.where(s < room, s / (room - s), _WHOLE)
-    newton = tl.where(beyond & (newton < tangent / 4.0), tangent, newton)
+    middle = tl.sqrt(low) * tl.sqrt(tangent)
+    middle = tl.where(middle > tangent / 4.0, middle, tangent / 4.0)
+    newton = tl.where(beyond & (newton < middle), tangent, newton)
     newton = tl.where(newton < _WHOLE, newton, _WHOLE)
     newton = tl.where((newton > low) & (newton < high), newton, tl.sqrt(low) * tl.sqrt(high))
     # As long as the bounds leave it in doubt what a costs, only b moves.

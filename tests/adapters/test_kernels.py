@@ -225,12 +225,16 @@ def test_reports(rule: cr.Rule, logits: bool) -> None:
 
 
 def _pairs(rng: np.random.Generator, count: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Drafts and targets: near and far, many zeros, ties, 30 decades, excluded tokens; in turn."""
+    """Drafts and targets of seven kinds, in turn.
+
+    Far apart, with ties and zeros, over 30 decades, with excluded tokens, near each other, both
+    almost one-hot, and filtered to a few tokens.
+    """
     shape = (count, width)
     logits = rng.normal(size=shape) * rng.choice([1.0, 3.0, 8.0], (count, 1))
     noise = rng.normal(size=shape) * rng.choice([1e-6, 0.1, 1.0, 3.0], (count, 1))
     p, q = (np.exp(x - x.max(-1, keepdims=True)) for x in (logits, logits + noise))
-    kind = np.arange(count)[:, None] % 5
+    kind = np.arange(count)[:, None] % 7
     alpha = rng.choice([0.05, 0.3, 10.0], (count, 1))
     for i, make in enumerate(
         (
@@ -241,7 +245,14 @@ def _pairs(rng: np.random.Generator, count: int, width: int) -> tuple[np.ndarray
     ):
         p, q = (np.where(kind == i, make(), rows) for rows in (p, q))
     q = np.where((kind == 3) & (rng.random(shape) < 0.3), 0, q)
-    p[:, -1], q[:, 0] = np.maximum(p[:, -1], 1e-9), np.maximum(q[:, 0], 1e-9)
+    tails = 10.0 ** rng.uniform(-13, -8, (2, count, 1)) * rng.gamma(0.5, size=(2, *shape))
+    hot = np.arange(width) == rng.integers(0, width, (count, 1))
+    p, q = (np.where(kind == 5, np.where(hot, 1, t), x) for t, x in zip(tails, (p, q), strict=True))
+    few = [np.sort(x, axis=-1)[:, -min(5, width)][:, None] for x in (p, q)]
+    side = rng.integers(0, 3, (count, 1))
+    p, q = (np.where((kind == 6) & (side != i) & (x < few[i]), 0, x) for i, x in enumerate((p, q)))
+    for x in (p, q):
+        x[:, 0] = np.where(x.sum(-1) > 0, x[:, 0], 1)
     return p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
 
 
@@ -282,7 +293,7 @@ def test_the_search_finds_what_the_core_finds(width: int) -> None:
     # Both end within a part of the budget that grows as a nears 1, and count rounding as spent.
     part = SEARCH_RTOL + 2.0**-42 / np.sqrt(delta)
     assert (abs(found - best) <= part * gain + 2.0**-52 * (16 + width**0.5)).all()
-    assert passes.mean() < 8
+    assert passes.mean() < 7
 
 
 @pytest.mark.parametrize("passes", [1, 2, 3, 5, launch._PASSES])
@@ -290,9 +301,9 @@ def test_the_search_keeps_the_budget_on_the_output_law(passes: int) -> None:
     """Whenever it ends; also where the budget is just below what the whole draft costs."""
     rng = np.random.default_rng(31)
     for width in (1, 2, 5, 12):
-        p, q = _pairs(rng, 100, width)
-        delta = 10.0 ** rng.uniform(-12, 1, 100)
-        for i in range(0, 100, 3):
+        p, q = _pairs(rng, 140, width)
+        delta = 10.0 ** rng.uniform(-12, 1, 140)
+        for i in range(0, 140, 3):
             if (cost := judge.full("kl", *_laws(p[i], q[i]))) < mp.inf and width > 1:
                 delta[i] = np.nextafter(float(cost), 0)
         a, b, _ = kernel_steps.search(p, q, delta, passes)
@@ -310,6 +321,18 @@ def test_the_search_keeps_the_budget_on_the_output_law(passes: int) -> None:
             [0.7078556877428005, 0.29214431225719945, 0.0],
             [0.707856417041227, 0.2921435829080098, 5.076328918774571e-11],
             4.68444685992729e-11,
+        ),
+        # Rounding of the surplus, scaled to what is rejected, moves tokens that weigh nothing.
+        (
+            [0.9999999999986282, 3.0370240095632593e-13, 1.0681358107386384e-12],
+            [0.9999999999994651, 5.144172604102684e-13, 2.0326440735813838e-14],
+            2.368532295021083e-12,
+        ),
+        # The lower end beyond the next p/q, which the sums cannot tell.
+        (
+            [3.202777519614602e-14, 0.9999999999996516, 3.1645815408258484e-13],
+            [7.000399593155309e-14, 0.9999999999999296, 3.6685576128046875e-16],
+            1.570014470237143e-12,
         ),
         # A budget just below the cost of the draft, which no end cuts.
         (
