@@ -69,36 +69,9 @@ def clip_within_budget(
             return rows.ends(xp.exp(delta + 0 * rows.row_scale) * (1 - 16 * _EPS))
         rows = _Family(p, q, xp, divergence)
         ulps = _EPS * (16 + math.sqrt(p.shape[-1]))
-
-        def spent(clip: _Clip) -> tuple[Array, Array]:
-            a, b, zero = clip.a, clip.b, 0 * clip.a
-            rejected = clip.taken - a * clip.high
-            rejected = xp.where(rejected > 4 * _EPS * clip.taken, rejected, zero)
-            surplus = b * clip.low - clip.kept
-            # A draw from b q - p is scaled to what is rejected, and with it how far h is below b q.
-            drawn = b * rejected / xp.where(surplus > 0, surplus, zero)
-            ends = xp.stack([a, b, xp.where(rejected > 0, drawn, b)])
-            f = divergence.perspective(ends[:2, ...], 1 + 0 * ends[:2, ...], xp)
-            t = xp.where(ends > _EPS, ends - 1, 0 * ends + _EPS - 1)
-            slope = divergence.generator(t, xp)[1]
-            slope_a, slope_b, slope_drawn = (slope[i, ...] for i in range(3))
-            value = xp.where(clip.high > 0, clip.high * f[0, ...], zero) + clip.low * f[1, ...]
-            value = value + clip.between
-            # What rounding of the sums, of their terms and of a and b may have hidden is spent.
-            # Below 1/2 a ratio r as 1 + t is off by an ulp of 1, unless a dual takes 1/r.
-            low = b * clip.low
-            if divergence.dual is None:
-                low = xp.where(b < 0.5, clip.low + 2 * clip.moved, low)
-            hidden = a * clip.high * slope_a - (low + clip.taken) * slope_b
-            value = value + ulps * (value + hidden + clip.moved)
-            lost = ulps * (b * clip.low + clip.kept)
-            unbalanced = (rejected - surplus) * slope_drawn
-            unbalanced = xp.where(unbalanced > 0, unbalanced, zero) + lost * (lost / surplus)
-            unbalanced = xp.where(surplus > 0, unbalanced, math.inf)
-            value = value + xp.where(rejected > 0, unbalanced, zero)
-            return value, clip.high * (slope_a - slope_b)
-
-        return rows.largest(spent, delta + 0 * rows.row_scale)
+        return rows.largest(
+            lambda clip: _spent(clip, divergence, ulps, xp), delta + 0 * rows.row_scale
+        )
 
     return _solved(solve, draft, target, delta)
 
@@ -177,6 +150,39 @@ class _Clip:
     taken: Array
     moved: Array
     between: Array
+
+
+def _spent(clip: _Clip, divergence: Divergence, ulps: float, xp: Namespace) -> tuple[Array, Array]:
+    """The divergence of what is emitted with these ends, and the derivative in a of the clip's.
+
+    What rounding of the sums, of their terms and of the ends may have hidden counts as spent.
+    """
+    a, b, zero = clip.a, clip.b, 0 * clip.a
+    rejected = clip.taken - a * clip.high
+    rejected = xp.where(rejected > 4 * _EPS * clip.taken, rejected, zero)
+    surplus = b * clip.low - clip.kept
+    # A draw from b q - p is scaled to what is rejected, and with it how far h is below b q.
+    drawn = b * rejected / xp.where(surplus > 0, surplus, zero)
+    ends = xp.stack([a, b, xp.where(rejected > 0, drawn, b)])
+    f = divergence.perspective(ends[:2, ...], 1 + 0 * ends[:2, ...], xp)
+    t = xp.where(ends > _EPS, ends - 1, 0 * ends + _EPS - 1)
+    slope = divergence.generator(t, xp)[1]
+    slope_a, slope_b, slope_drawn = (slope[i, ...] for i in range(3))
+    value = xp.where(clip.high > 0, clip.high * f[0, ...], zero) + clip.low * f[1, ...]
+    value = value + clip.between
+    # Below 1/2 a ratio r as 1 + t is off by an ulp of 1, unless a dual takes 1/r.
+    low = b * clip.low
+    if divergence.dual is None:
+        low = xp.where(b < 0.5, clip.low + 2 * clip.moved, low)
+    hidden = a * clip.high * slope_a - (low + clip.taken) * slope_b
+    value = value + ulps * (value + hidden + clip.moved)
+    # Off by `lost`, the surplus shares out what is rejected wrongly by lost / surplus.
+    lost = ulps * (b * clip.low + clip.kept)
+    unbalanced = (rejected - surplus) * slope_drawn
+    unbalanced = xp.where(unbalanced > 0, unbalanced, zero) + lost * (lost / surplus)
+    unbalanced = xp.where(surplus > 0, unbalanced, math.inf)
+    value = value + xp.where(rejected > 0, unbalanced, zero)
+    return value, clip.high * (slope_a - slope_b)
 
 
 class _Family(RatioOrder):
