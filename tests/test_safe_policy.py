@@ -196,6 +196,20 @@ def test_a_rule_that_reads_a_bad_target_row_keeps_nothing(
     np.testing.assert_array_equal(kind.back(a.residual()), [0, 1, 0, 0])
 
 
+class _Undecided(cr.Lossless):
+    """A rule whose arithmetic fails."""
+
+    def numbers(self, at: cr.Drafted) -> cr.Numbers:
+        return cr.Numbers(at.q_n * np.nan, 1.0)
+
+
+def test_a_rule_that_answers_not_a_number_keeps_nothing(kind: Kind) -> None:
+    p, q = np.array([0.25, 0.75]), np.array([0.5, 0.5])
+    a = cr.accept(kind.make(p), kind.make(q), kind.make(np.int64(1)), rule=_Undecided())
+    assert float(kind.back(a.probability)) == 0
+    np.testing.assert_array_equal(kind.back(a.residual()), [1, 0])
+
+
 def test_sane_rows_are_left_alone() -> None:
     rng = np.random.default_rng(0)
     q, p = rng.dirichlet(np.ones(V), size=(9, 4)), rng.dirichlet(np.ones(V), size=(9, 3))
