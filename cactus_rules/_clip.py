@@ -42,12 +42,17 @@ from cactus_rules.divergences import Divergence
 
 _EPS = 2.0**-52
 _STEPS = 30
-_FAR = 1e250
+FAR = 1e250
 """No end is beyond it: of a token that counts as excluded, 1e-50 of its p may be kept."""
 _PART = 1 << 18
 """Entries of the rows that are searched at a time on the CPU: what caches hold."""
 
 _Solve: TypeAlias = Callable[[Namespace, Array, Array, Array], tuple[Array, Array]]
+
+
+def rounding(width: int) -> float:
+    """What a sum over a row may be off, relative to the sum of its terms' sizes."""
+    return _EPS * (16 + math.sqrt(width))
 
 
 def clip_within_budget(
@@ -68,7 +73,7 @@ def clip_within_budget(
             rows = _Family(p, q, xp)
             return rows.ends(xp.exp(delta + 0 * rows.row_scale) * (1 - 16 * _EPS))
         rows = _Family(p, q, xp, divergence)
-        ulps = _EPS * (16 + math.sqrt(p.shape[-1]))
+        ulps = rounding(p.shape[-1])
         return rows.largest(
             lambda clip: _spent(clip, divergence, ulps, xp), delta + 0 * rows.row_scale
         )
@@ -234,7 +239,7 @@ class _Family(RatioOrder):
         xp, one = self.xp, 1 + 0 * self.row_scale
         ratio = self.block_tokens(self.block(HIGHEST * one)).ratio
         top = xp.max(xp.where(ratio < math.inf, ratio, 0 * one[..., None]), axis=-1)
-        top = xp.minimum(top, _FAR * one)
+        top = xp.minimum(top, FAR * one)
         whole = self.clip(top)
         free = measure(whole)[0] <= goal
         room = xp.where(top > 1, top - 1, _EPS * one)

@@ -202,7 +202,7 @@ FAULTS = (
     Fault("kernel: only the masses at the ends have rounding", "adapters/kernels/clip.py",
           "whole + rounding * (whole + 2.0 * surplus)", "whole + rounding * whole",
           KERNEL_BUDGET),
-    Fault("an end may reach what counts as excluded", "_clip.py", "_FAR = 1e250", "_FAR = 1e300",
+    Fault("an end may reach what counts as excluded", "_clip.py", "FAR = 1e250", "FAR = 1e300",
           KERNEL_ROUNDING),
     Fault("rounding of the rejected mass is not spent", "_clip.py",
           "(low + clip.taken) * slope_b", "low * slope_b",

@@ -20,6 +20,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from cactus_rules._clip import FAR
+from cactus_rules._ratio_order import HIGHEST
 from cactus_rules.adapters.kernels.programs import _probability
 
 TOTALS, ONE, PAIR = (tl.constexpr(i) for i in range(3))
@@ -40,9 +42,8 @@ STATE = tl.constexpr(22)
 _INF = tl.constexpr(float("inf"))
 _EPS = tl.constexpr(2.0**-52)
 _TINY = tl.constexpr(2.0**-1000)
-_HIGHEST = tl.constexpr(1e300)
-# No end is beyond it, as in `cactus_rules._clip`.
-_FAR = tl.constexpr(1e250)
+_HIGHEST = tl.constexpr(HIGHEST)
+_FAR = tl.constexpr(FAR)
 # The odds from which an end counts as max p/q.
 _WHOLE = tl.constexpr(2.0**60)
 

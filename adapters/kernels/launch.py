@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
+from cactus_rules._clip import rounding
 from cactus_rules._positions import Positions, Status
 from cactus_rules._walk import Last
 from cactus_rules.adapters.kernels import clip, inputs, programs
@@ -98,7 +98,6 @@ def search(draft: Any, target: Any, delta: Tensor) -> Tensor:
     normalisers = [(rows.normaliser if logits else delta).contiguous() for rows in (draft, target)]
     state = torch.zeros((batch, k, clip.STATE.value), dtype=_FLOAT, device=q.device)
     sums = torch.empty((pairs, blocks, clip.SUMS.value), dtype=_FLOAT, device=q.device)
-    rounding = 2.0**-52 * (16 + math.sqrt(width))
     if pairs:
         with _on(q):
             for kind in (clip.TOTALS.value, clip.ONE.value, *(clip.PAIR.value,) * _PASSES):
@@ -107,7 +106,7 @@ def search(draft: Any, target: Any, delta: Tensor) -> Tensor:
                     PASS=kind, LOGITS=logits, BLOCK=_BLOCK, num_warps=16, **_rounded(),
                 )  # fmt: skip
                 clip.step[(pairs,)](
-                    state, sums, delta, rounding, blocks,
+                    state, sums, delta, rounding(width), blocks,
                     PASS=kind, BLOCKS_PAD=triton.next_power_of_2(blocks), num_warps=1, **_rounded(),
                 )  # fmt: skip
     return state

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cactus_rules._clip import rounding
 from cactus_rules.adapters.kernels import clip
 
 
@@ -77,7 +78,7 @@ def search(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Both ends and the number of passes for rows `(n, V)` and budgets `(n,)`."""
     steps, state = _steps(), _State(len(p))
-    rounding = 2.0**-52 * (16 + np.sqrt(p.shape[-1]))
+    ulps = rounding(p.shape[-1])
     with np.errstate(all="ignore"):
         totals = (_numbers(rows.sum(-1)) for rows in (p, q))
         steps["_after_totals"](state, *totals, _numbers(delta))
@@ -100,9 +101,9 @@ def search(
                 top = _numbers(np.where(known, ratio, 0).max(-1))
                 costs = total(above, cost), total(~above, cost)
                 excluded = total(~known, p)
-                steps["_after_one"](state, *masses, excluded, *costs, top, rounding, delta)
+                steps["_after_one"](state, *masses, excluded, *costs, top, ulps, delta)
             else:
                 rest = total(below, p), total(~(above | below), cost)
-                steps["_after_pair"](state, *masses, *rest, rounding, delta)
+                steps["_after_pair"](state, *masses, *rest, ulps, delta)
     scale = state[clip.P_TOTAL] / state[clip.Q_TOTAL]
     return state[clip.BEST_A] * scale, state[clip.BEST_B] * scale, state[clip.PASSES]
